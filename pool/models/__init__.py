@@ -1,0 +1,36 @@
+"""Tables and constraints, nothing else; one noun a file."""
+
+from __future__ import annotations
+
+from pool.models.commands import Command
+from pool.models.events import Event
+from pool.models.idempotency import IdempotencyKey
+from pool.models.inventory import Blocker, Gpu, GpuState, JoinCode, Node, NodeToken, Pool
+from pool.models.lanes import ClockOffset, Lane, SetAside
+from pool.models.quota import QuotaLine
+from pool.models.reservations import Allocation, Reservation
+from pool.models.teams import Membership, Team, User
+from pool.models.tokens import Token
+
+__all__ = [
+    "Allocation",
+    "Blocker",
+    "ClockOffset",
+    "Command",
+    "Event",
+    "Gpu",
+    "GpuState",
+    "IdempotencyKey",
+    "JoinCode",
+    "Lane",
+    "Membership",
+    "Node",
+    "NodeToken",
+    "Pool",
+    "QuotaLine",
+    "Reservation",
+    "SetAside",
+    "Team",
+    "Token",
+    "User",
+]

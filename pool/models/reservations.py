@@ -1,0 +1,136 @@
+"""What was asked and granted, and its rectangles on GPUs with the constraints that guard them."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import DateTimeRangeField, IntegerRangeField, RangeOperators
+from django.contrib.postgres.indexes import GistIndex
+from django.db import models
+from django.db.models import Deferrable, F, Q
+from uuid6 import uuid7
+
+from pool.core.states import State
+
+#: Shares of a GPU carry this tenancy, so that they may overlap one another.
+SHARED = uuid.UUID(int=0)
+
+
+def new_id() -> uuid.UUID:
+    """A UUIDv7 as the plain `uuid.UUID` that Django and JSON expect."""
+    return uuid.UUID(int=uuid7().int)
+
+
+class Reservation(models.Model):
+    """`period` is what was granted and is never cut; `ended_at` says when it really ended."""
+
+    class Visibility(models.TextChoices):
+        TEAM = "team"
+        EVERYONE = "everyone"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    team = models.ForeignKey("pool.Team", on_delete=models.PROTECT, related_name="reservations")
+    pool = models.ForeignKey("pool.Pool", on_delete=models.PROTECT, related_name="reservations")
+    owner = models.ForeignKey("pool.User", on_delete=models.PROTECT, related_name="reservations")
+    booked_by = models.ForeignKey("pool.User", on_delete=models.PROTECT, related_name="booked")
+    title = models.CharField(max_length=200, default="", blank=True)
+    ask = models.JSONField()
+    klass = models.CharField(max_length=16)
+    state = models.CharField(max_length=20, choices=[(s.value, s.value) for s in State])
+    state_reason = models.CharField(max_length=40, default="", blank=True)
+    period = DateTimeRangeField()
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    charge_milli = models.PositiveIntegerField()
+    visibility = models.CharField(max_length=8, choices=Visibility.choices, default=Visibility.TEAM)
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        indexes = [
+            GistIndex(fields=["period"], name="reservation_period"),
+            models.Index(fields=["team", "-created_at", "-id"], name="reservation_team"),
+            models.Index(fields=["pool", "state"], name="reservation_pool_state"),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(period__isempty=False), name="reservation_period_not_empty"),
+        ]
+
+
+class Allocation(models.Model):
+    """A rectangle on one GPU: a span of memory slices x a half-open time.
+
+    `blocked` is what the GPU is blocked for: `period` plus preparation and
+    clean-up. `tenancy` is this row's id for an exclusive allocation (a MIG
+    instance, or a whole GPU) and SHARED for a share. `holds` is written only by
+    services.reservations._move and _end_window.
+    """
+
+    class Kind(models.TextChoices):
+        MIG = "mig"
+        GPU = "gpu"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    reservation = models.ForeignKey(Reservation, on_delete=models.PROTECT, related_name="allocations")
+    gpu = models.ForeignKey("pool.Gpu", on_delete=models.PROTECT, related_name="allocations")
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    model = models.CharField(max_length=64)
+    profile = models.CharField(max_length=32, default="", blank=True)
+    profile_id = models.IntegerField(null=True, blank=True)
+    span = IntegerRangeField()
+    period = DateTimeRangeField()
+    blocked = DateTimeRangeField()
+    tenancy = models.UUIDField()
+    holds = models.BooleanField()
+    takes_media = models.BooleanField(default=False)
+    media_group = models.SmallIntegerField(null=True, blank=True)
+    charge_milli = models.PositiveIntegerField()
+    mig_uuid = models.CharField(max_length=96, default="", blank=True)
+    ready_at = models.DateTimeField(null=True, blank=True)
+    cleaned_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["gpu"], condition=Q(holds=True), name="allocation_held_on"),
+            models.Index(fields=["reservation"], name="allocation_of"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(span__isempty=False)
+                & Q(period__isempty=False)
+                & Q(blocked__isempty=False)
+                & Q(blocked__startswith__lte=F("period__startswith")),
+                name="allocation_rectangle",
+            ),
+            ExclusionConstraint(
+                name="allocation_no_overlap",
+                index_type="gist",
+                expressions=[
+                    ("gpu", RangeOperators.EQUAL),
+                    ("span", RangeOperators.OVERLAPS),
+                    ("blocked", RangeOperators.OVERLAPS),
+                    ("tenancy", RangeOperators.NOT_EQUAL),
+                ],
+                condition=Q(holds=True),
+                deferrable=Deferrable.IMMEDIATE,
+            ),
+            ExclusionConstraint(
+                name="allocation_one_media",
+                index_type="gist",
+                expressions=[("gpu", RangeOperators.EQUAL), ("blocked", RangeOperators.OVERLAPS)],
+                condition=Q(holds=True, takes_media=True),
+                deferrable=Deferrable.IMMEDIATE,
+            ),
+            ExclusionConstraint(
+                name="allocation_media_group",
+                index_type="gist",
+                expressions=[
+                    ("gpu", RangeOperators.EQUAL),
+                    ("blocked", RangeOperators.OVERLAPS),
+                    ("media_group", RangeOperators.NOT_EQUAL),
+                ],
+                condition=Q(holds=True, media_group__isnull=False),
+                deferrable=Deferrable.IMMEDIATE,
+            ),
+        ]
