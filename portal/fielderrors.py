@@ -1,0 +1,61 @@
+"""What is wrong with one field, in words: field code -> sentence. Used by `portal.errors` and by forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext_lazy as _
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise as Words
+
+#: The first sentence whose numbers are all known is said.
+SENTENCES: Mapping[str, tuple[Words, ...]] = {
+    "required": (_("This is required."),),
+    "blank": (_("This must not be empty."),),
+    "unknown_field": (_("There is no such field; known: %(known)s."), _("There is no such field.")),
+    "wrong_type": (_("This must be %(wanted)s."), _("This has the wrong type.")),
+    "malformed": (_("This cannot be read: %(why)s."), _("This cannot be read.")),
+    "not_a_choice": (_("This must be one of: %(choices)s."), _("This is not one of the choices.")),
+    "too_small": (_("This must be at least %(min)s."), _("This is too small.")),
+    "too_large": (_("This must be at most %(max)s."), _("This is too large.")),
+    "too_long": (_("This may have at most %(max)s characters."), _("This is too long.")),
+    "bad_characters": (_("This holds characters that cannot be stored."),),
+    "duplicate": (_("This is named twice."),),
+    "unknown_profile": (
+        _("No model has such a profile; known: %(known)s."),
+        _("No model has such a profile."),
+    ),
+    "unknown_model": (_("No such model is known; known: %(known)s."), _("No such model is known.")),
+    "not_together": (_("This cannot go together with %(other)s."), _("These exclude one another.")),
+    "one_of": (_("Exactly one of these is needed: %(choices)s."), _("Exactly one of these is needed.")),
+    "naive_time": (_("The time has no offset from UTC."),),
+    "start_in_past": (
+        _("The start %(start)s lies before now (%(now)s) by more than %(grace_s)s seconds."),
+        _("The start %(start)s lies in the past; it is %(now)s."),
+        _("The start lies in the past."),
+    ),
+    "end_before_start": (
+        _("The end %(end)s is not after the start %(start)s."),
+        _("The end is not after the start."),
+    ),
+    "end_in_past": (
+        _("The end %(end)s lies in the past; it is %(now)s."),
+        _("The end lies in the past."),
+    ),
+    "too_far": (_("This is later than %(max)s allows."), _("This is too far away.")),
+    "not_a_member": (_("No such member of the team."),),
+}
+
+UNKNOWN = _("This cannot be taken (%(code)s).")
+
+
+def field_sentence(code: str, data: Mapping[str, Any]) -> str:
+    """What is wrong, in the active language; `data` holds the numbers as they shall be shown."""
+    for sentence in SENTENCES.get(code, ()):
+        try:
+            return str(sentence) % data
+        except KeyError:
+            continue
+    return str(UNKNOWN) % {"code": code}

@@ -1,0 +1,107 @@
+"""The table of refusals: complete, with numbers, in two languages' machinery."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.utils import timezone, translation
+
+from pool.core.errors import Code, FieldError, Invalid, Refusal, invalid
+from portal.errors import TABLE, DoorCode, problem, problem_for
+from portal.fielderrors import SENTENCES, field_sentence
+
+
+@pytest.mark.parametrize("code", [*Code, *DoorCode])
+def test_it_has_words_for_every_code_even_without_numbers(code):
+    said = problem_for(code, {})
+    assert 400 <= said.status < 600
+    assert said.code == code.value
+    assert said.title
+    assert said.detail
+    assert said.next_step
+    assert "%(" not in said.detail
+
+
+@pytest.mark.parametrize("code", sorted(TABLE))
+def test_it_says_the_numbers_when_they_are_known(code):
+    for sentence in TABLE[code].sentences:
+        names = {part.split(")")[0] for part in str(sentence).split("%(")[1:]}
+        assert all(str(7) in str(sentence) % dict.fromkeys(names, 7) for _ in names)
+
+
+def test_it_tells_asked_and_free_and_what_stands_in_the_way():
+    said = problem(
+        Refusal(Code.NO_CAPACITY, asked=3, free=1, offered=7, counts={"busy": 4, "unknown": 2, "lost": 0})
+    )
+    assert said.status == 409
+    assert "3 asked, 1 free" in said.detail
+    assert "4 booked, 2 not heard from" in said.detail
+    assert "lost" not in said.detail
+    assert said.data["counts"]["busy"] == 4
+
+
+def test_it_tells_the_first_free_time_in_the_active_zone():
+    refusal = Refusal(Code.NO_CAPACITY, asked=1, free=0, first_time="2027-03-01T10:00:00Z")
+    assert "First free: 2027-03-01 10:00:00 UTC." in problem(refusal).detail
+    with timezone.override(ZoneInfo("Asia/Shanghai")):
+        assert "First free: 2027-03-01 18:00:00 CST." in problem(refusal).detail
+
+
+def test_it_gives_each_wrong_field_its_own_sentence():
+    refusal = Invalid(
+        [
+            FieldError("/ask/count", "too_large", {"max": 1024}),
+            FieldError("/shape", "unknown_field", {}),
+        ]
+    )
+    said = problem(refusal)
+    assert said.status == 422
+    assert [f["detail"] for f in said.fields] == ["This must be at most 1024.", "There is no such field."]
+    assert said.fields[0] == {
+        "pointer": "/ask/count",
+        "code": "too_large",
+        "max": 1024,
+        "detail": "This must be at most 1024.",
+    }
+    assert "/ask/count: This must be at most 1024." in said.detail
+    assert "errors" not in said.data
+
+
+def test_it_shows_times_of_a_field_in_words_and_keeps_them_in_the_data():
+    now = "2027-03-01T10:00:00Z"
+    said = problem(invalid("/start", "start_in_past", start="2027-03-01T09:00:00Z", now=now, grace_s=60))
+    assert "2027-03-01 09:00:00 UTC lies before now (2027-03-01 10:00:00 UTC)" in said.detail
+    assert said.fields[0]["now"] == now
+
+
+@pytest.mark.parametrize("code", sorted(SENTENCES))
+def test_it_never_shows_a_placeholder_of_a_field(code):
+    assert "%" not in field_sentence(code, {})
+
+
+def test_it_has_words_for_a_field_code_it_does_not_know():
+    assert field_sentence("purple", {}) == "This cannot be taken (purple)."
+
+
+def test_it_leaves_odd_values_as_they_are():
+    for value in ("2027-13-01T10:00:00Z", "2027-03-01T10:00:00.000", 10**30, None, ["a", 1]):
+        said = problem(invalid("/start", "start_in_past", start=value, now=datetime(2027, 1, 1, tzinfo=UTC)))
+        assert said.detail
+
+
+def test_it_is_marked_for_translation():
+    """Rendering happens late: the same refusal follows the language that is active then."""
+    refusal = Refusal(Code.NOT_FOUND)
+    with translation.override("en"):
+        english = problem(refusal).title
+    assert english == "Not found"
+    assert not isinstance(TABLE[Code.NOT_FOUND].title, str)
+
+
+def test_its_data_can_be_written_as_json():
+    said = problem(Refusal(Code.WRONG_STATE, state="ended", wanted="ending"))
+    assert json.loads(json.dumps(dict(said.data))) == {"state": "ended", "wanted": "ending"}
+    assert said.detail == "It is ended; from there it cannot become ending."
