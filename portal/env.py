@@ -1,0 +1,116 @@
+"""Reads the environment: one reader a kind of value; a bad value stops the start and is named.
+
+`portal/settings.py` is the only user.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+_WORDS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def env_str(name: str, default: str = "") -> str:
+    return os.environ.get(name, "").strip() or default
+
+
+def env_bool(name: str, default: bool = False) -> bool:
+    value = env_str(name)
+    if not value:
+        return default
+    try:
+        return _WORDS[value.lower()]
+    except KeyError:
+        raise ImproperlyConfigured(f"{name} must be 1 or 0, not {value!r}.") from None
+
+
+def env_int(name: str, default: int, *, least: int = 0, most: int = 2**31 - 1) -> int:
+    value = env_str(name)
+    if not value:
+        return default
+    try:
+        number = int(value)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a whole number, not {value!r}.") from None
+    if not least <= number <= most:
+        raise ImproperlyConfigured(f"{name} must lie between {least} and {most}, not {number}.")
+    return number
+
+
+def env_list(name: str) -> list[str]:
+    """Values parted by commas."""
+    return [part.strip() for part in env_str(name).split(",") if part.strip()]
+
+
+def env_secret(name: str, default: str = "", *, least: int = 0) -> str:
+    """A secret from NAME, or from the file that NAME_FILE names; required unless there is a default.
+
+    The value never appears in a message. `least` is its smallest length.
+    """
+    path = env_str(f"{name}_FILE")
+    if path and os.environ.get(name):
+        raise ImproperlyConfigured(f"Set {name} or {name}_FILE, not both.")
+    if path:
+        try:
+            value = Path(path).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ImproperlyConfigured(
+                f"{name}_FILE cannot be read: {path} ({type(error).__name__})."
+            ) from None
+    else:
+        value = env_str(name)
+    value = value or default
+    if not value:
+        raise ImproperlyConfigured(f"{name} (or {name}_FILE) must be set.")
+    if len(value) < least:
+        raise ImproperlyConfigured(f"{name} must have at least {least} characters.")
+    return value
+
+
+def database(url: str, pool_size: int) -> dict[str, Any]:
+    """Django's description of the database behind a postgresql:// address.
+
+    `pool_size` 0 gives each thread its own connection. The address's query is
+    handed to libpq; `host` there may name the folder of a unix socket.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ImproperlyConfigured("DATABASE_URL is not an address.") from None
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ImproperlyConfigured(
+            "DATABASE_URL must begin with postgresql://; no other database is supported."
+        )
+    options: dict[str, Any] = dict(parse_qsl(parts.query))
+    name = unquote(parts.path.lstrip("/"))
+    if not name:
+        raise ImproperlyConfigured("DATABASE_URL names no database.")
+    host = options.pop("host", "") or unquote(parts.hostname or "")
+    if pool_size:
+        options["pool"] = {"min_size": 2, "max_size": pool_size, "timeout": 10}
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": name,
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": host,
+        "PORT": str(port or options.pop("port", "")),
+        "CONN_MAX_AGE": 0 if pool_size else 60,
+        "CONN_HEALTH_CHECKS": not pool_size,
+        "OPTIONS": options,
+    }
