@@ -1,4 +1,4 @@
-"""What `agents.nvml` says about GPUs: plain values, no driver behind them.
+"""What `agents.driver` says about GPUs: plain values, no driver behind them.
 
 Processes and offers are the wire's own structs, since they travel unchanged.
 Everywhere None means "not measured" or "could not be read", never 0 or free.

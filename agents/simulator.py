@@ -8,7 +8,7 @@ from pathlib import Path
 def install(folder: Path) -> None:
     """From now on pynvml in this process talks to the driver simulated in `folder`.
 
-    Call it before `Nvml.open`; the state must have been made by `simulator_state.create_state`.
+    Call it before `Driver.open`; the state must have been made by `simulator_state.create_state`.
     """
     raise NotImplementedError
 
