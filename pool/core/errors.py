@@ -32,7 +32,7 @@ class Code(StrEnum):
     BUSY = "busy"
     WRONG_NODE = "wrong_node"
     UNSUPPORTED_WIRE = "unsupported_wire"
-    BAD_TOKEN = "bad_token"
+    BAD_TOKEN = "bad_token"  # noqa: S105
 
 
 class Refusal(Exception):
