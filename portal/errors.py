@@ -87,6 +87,7 @@ TABLE: Mapping[str, Row] = {
         400,
         _("The request cannot be read"),
         (
+            _("%(pointer)s must look like %(expected)s."),
             _("%(pointer)s cannot be read: %(why)s."),
             _("It cannot be read: %(why)s."),
             _("It cannot be read."),

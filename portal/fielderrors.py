@@ -44,6 +44,8 @@ SENTENCES: Mapping[str, tuple[Words, ...]] = {
         _("The end %(end)s lies in the past; it is %(now)s."),
         _("The end lies in the past."),
     ),
+    "too_early": (_("This must not be before %(min)s."), _("This is too early.")),
+    "too_late": (_("This must not be after %(max)s."), _("This is too late.")),
     "too_far": (_("This is later than %(max)s allows."), _("This is too far away.")),
     "not_a_member": (_("No such member of the team."),),
 }

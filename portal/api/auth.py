@@ -1,0 +1,66 @@
+"""Who asks: a bearer token of ours, or a browser's session with its CSRF token.
+
+A token yields its user, and may be bound to one team. Node tokens open only
+the agents' door (reports.py), and nothing else opens that.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpRequest
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.request import Request
+
+from pool.core.errors import Code, Refusal
+from pool.queries import clock
+from pool.services import tokens
+from portal.api.problems import DoorRefusal
+from portal.errors import DoorCode
+from portal.logs import acts
+
+if TYPE_CHECKING:
+    from pool.models import Token, User
+
+_BEARER = re.compile(r"bearer +([!-~]{1,512})", re.IGNORECASE)
+
+
+def bearer(request: HttpRequest | Request) -> str | None:
+    """What the Authorization header carries; None if it is another scheme or none."""
+    found = _BEARER.fullmatch(request.META.get("HTTP_AUTHORIZATION", "").strip())
+    return found[1] if found else None
+
+
+class TokenAuthentication(BaseAuthentication):
+    """`Authorization: Bearer gpp_<id>_<secret>`; a wrong one is refused, even beside a session."""
+
+    def authenticate(self, request: Request) -> tuple[User, Token] | None:
+        raw = bearer(request)
+        if raw is None:
+            return None
+        token = tokens.authenticate(raw, now=clock.real_now())
+        if token is None:
+            raise Refusal(Code.BAD_TOKEN)
+        acts(f"user:{token.user_id}")
+        return token.user, token
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="gpupool"'
+
+
+class BrowserSession(SessionAuthentication):
+    """The session of the pages; writing needs the CSRF token."""
+
+    def enforce_csrf(self, request: Any) -> None:
+        try:
+            super().enforce_csrf(request)
+        except Exception as error:
+            raise DoorRefusal(DoorCode.CSRF) from error
+
+
+def principal(request: Request) -> str:
+    """Whose idempotency keys these are: each token has its own, and so has each user's browser."""
+    if request.auth is not None:
+        return f"token:{request.auth.public_id}"
+    return f"user:{request.user.pk}"

@@ -1,0 +1,252 @@
+"""Reservations over REST: book, list, read, extend, release, and what happened.
+
+The rules are in pool.services.reservations; what a body may hold is in wishes.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from pool.core.errors import Code, Refusal, invalid
+from pool.core.period import Period, parse_instant
+from pool.core.states import State
+from pool.queries import access, clock
+from pool.queries import reservations as queries
+from pool.services import reservations as services
+from pool.services.idempotency import Claim
+from portal.api import paging, wishes
+from portal.api.auth import principal
+from portal.api.door import Door, json_object
+from portal.api.problems import answer
+
+if TYPE_CHECKING:
+    from pool.models import Reservation as Row
+    from pool.queries.reservations import AllocationView, ReservationView
+
+_KEY = re.compile(r"[!-~]{1,255}")
+_ETAG = re.compile(r'"r(\d{1,9})"')
+#: "+" of an offset arrives as a space when the client did not quote it.
+_UNQUOTED = re.compile(r" (?=\d{2}:\d{2}$)")
+
+NEWEST_FIRST = paging.Order(("created_at", "pk"), descending=True)
+OLDEST_FIRST = paging.Order(("pk",))
+
+
+class Reservations(Door):
+    """GET lists what the caller may see, POST books."""
+
+    parameters = paging.PARAMETERS | {"team", "state", "overlaps"}
+
+    def get(self, request: Request) -> HttpResponse:
+        rows = _filtered(queries.visible_to(request.user), request)
+        return paging.listing(request, rows, NEWEST_FIRST, _shown)
+
+    def post(self, request: Request) -> HttpResponse:
+        body = json_object(request)
+        wish = wishes.booking(body)
+        claim = _claim(request, body)
+        booked = services.book(
+            actor=request.user,
+            team=wish.team,
+            pool=wish.pool,
+            title=wish.title,
+            ask=wish.ask,
+            start=wish.start,
+            end=wish.end,
+            duration=wish.duration,
+            klass=wish.klass,
+            owner=wish.owner,
+            now=clock.now(),
+            claim=claim,
+        )
+        return _created(request, booked)
+
+
+class Reservation(Door):
+    def get(self, request: Request, pk: uuid.UUID) -> HttpResponse:
+        return _one(access.reservation(request.user, pk))
+
+
+class Extend(Door):
+    """Move the end: `end` is the new end, `duration` what is added to the present one."""
+
+    def post(self, request: Request, pk: uuid.UUID) -> HttpResponse:
+        until = wishes.extension(json_object(request))
+        services.extend(
+            actor=request.user,
+            reservation_id=pk,
+            end=until.end,
+            duration=until.duration,
+            version=_known_version(request),
+            now=clock.now(),
+        )
+        return _one(access.reservation(request.user, pk))
+
+
+class Release(Door):
+    """End it now, or cancel it before its start; doing it twice is one refusal, not two ends."""
+
+    def post(self, request: Request, pk: uuid.UUID) -> HttpResponse:
+        wishes.nothing(json_object(request))
+        services.release(
+            actor=request.user, reservation_id=pk, version=_known_version(request), now=clock.now()
+        )
+        return _one(access.reservation(request.user, pk))
+
+
+class Events(Door):
+    """What happened to it, oldest first."""
+
+    parameters: ClassVar[frozenset[str]] = paging.PARAMETERS
+
+    def get(self, request: Request, pk: uuid.UUID) -> HttpResponse:
+        rows = queries.events(access.reservation(request.user, pk))
+        return paging.listing(request, rows, OLDEST_FIRST, lambda page: [_event(e) for e in page])
+
+
+def resource(view: ReservationView) -> dict[str, Any]:
+    """A reservation as REST shows it; times in UTC."""
+    return {
+        "id": str(view.id),
+        "state": view.state,
+        "state_reason": view.state_reason,
+        "start": instant(view.start),
+        "end": instant(view.end),
+        "version": view.version,
+        "team": view.team,
+        "pool": view.pool,
+        "title": view.title,
+        "class": view.klass,
+        "owner": view.owner,
+        "booked_by": view.booked_by,
+        "ask": view.ask,
+        "allocations": [_allocation(a) for a in view.allocations],
+    }
+
+
+def instant(at: datetime | None) -> str | None:
+    """RFC 3339 in UTC with Z; None stays null."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z") if at else None
+
+
+def _allocation(view: AllocationView) -> dict[str, Any]:
+    return {
+        "id": str(view.id),
+        "node": view.node,
+        "gpu": view.gpu,
+        "gpu_uuid": view.gpu_uuid,
+        "kind": view.kind,
+        "model": view.model,
+        "profile": view.profile or None,
+        "span": {"start": view.start, "size": view.size},
+        "mig_uuid": view.mig_uuid or None,
+        "env": view.env,
+    }
+
+
+def _event(event: Any) -> dict[str, Any]:
+    return {
+        "id": event.pk,
+        "at": instant(event.at),
+        "actor": event.actor_label,
+        "verb": event.verb,
+        "request_id": event.request_id,
+        "before": event.before,
+        "after": event.after,
+    }
+
+
+def _shown(page: Sequence[Row]) -> list[dict[str, Any]]:
+    return [resource(queries.as_resource(row)) for row in page]
+
+
+def _one(row: Row, status: int = 200) -> HttpResponse:
+    view = queries.as_resource(row)
+    return answer(
+        resource(view), status, {"ETag": f'"r{view.version}"', "Cache-Control": "private, no-cache"}
+    )
+
+
+def _created(request: Request, booked: Row) -> HttpResponse:
+    """The reservation as it is now; for a key seen before too, and then it says so."""
+    response = _one(access.reservation(request.user, booked.pk), status=201)
+    response["Location"] = request.build_absolute_uri(f"{request.path}/{booked.pk}")
+    return response
+
+
+def _claim(request: Request, body: dict[str, Any]) -> Claim | None:
+    """What the Idempotency-Key stands for: this caller, this address, this body."""
+    key = request.headers.get("Idempotency-Key")
+    if key is None:
+        return None
+    if not _KEY.fullmatch(key):
+        raise Refusal(
+            Code.MALFORMED, pointer="Idempotency-Key", why="1 to 255 visible characters are allowed"
+        )
+    canonical = msgspec.json.encode(body, order="sorted")
+    return Claim(
+        principal=principal(request),
+        method="POST",
+        path=request.path,
+        key=key,
+        fingerprint=hashlib.sha256(canonical).hexdigest(),
+    )
+
+
+def _known_version(request: Request) -> int | None:
+    """The version that If-Match names; None without the header or for `*`."""
+    known = request.headers.get("If-Match")
+    if known is None or known.strip() == "*":
+        return None
+    found = _ETAG.fullmatch(known.strip())
+    if found is None:
+        raise Refusal(Code.MALFORMED, pointer="If-Match", why='it must look like "r17"')
+    return int(found[1])
+
+
+def _filtered(rows: Any, request: Request) -> Any:
+    given = request.query_params
+    if "team" in given:
+        rows = rows.filter(team__name=_plain("team", given["team"]))
+    if "state" in given:
+        rows = rows.filter(state__in=_states(given.getlist("state")))
+    if "overlaps" in given:
+        window = _window(given["overlaps"])
+        rows = rows.filter(period__overlap=(window.start, window.end))
+    return rows
+
+
+def _plain(name: str, value: str) -> str:
+    if "\x00" in value:
+        raise invalid(f"?{name}", "bad_characters")
+    return value
+
+
+def _states(values: list[str]) -> list[str]:
+    """`state=a&state=b` or `state=a,b`."""
+    wanted = [part for value in values for part in value.split(",")]
+    choices = [s.value for s in State]
+    if set(wanted) - set(choices):
+        raise invalid("?state", "not_a_choice", choices=choices)
+    return wanted
+
+
+def _window(text: str) -> Period:
+    """`from/to`, both with an offset."""
+    start, slash, end = text.partition("/")
+    if not slash:
+        raise invalid("?overlaps", "malformed", why="it must be two instants joined by a slash")
+    return Period(_instant(start), _instant(end))
+
+
+def _instant(text: str) -> datetime:
+    return parse_instant(_UNQUOTED.sub("+", text), "?overlaps")

@@ -1,0 +1,28 @@
+"""Addresses below /api/v1/. A node name, GPU or id that cannot exist is no address at all."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path, re_path
+from django.views.decorators.csrf import csrf_exempt
+
+from portal.api import inventory, reports, reservations
+from portal.api.problems import nowhere
+
+_NAME = r"(?P<name>[a-z0-9-]{1,63})"
+
+urlpatterns: list[URLPattern] = [
+    path("pools", inventory.Pools.as_view()),
+    path("nodes", inventory.Nodes.as_view()),
+    re_path(rf"^nodes/{_NAME}$", inventory.Node.as_view()),
+    path("gpus", inventory.Gpus.as_view()),
+    re_path(r"^gpus/(?P<uuid>[A-Za-z0-9-]{1,64})$", inventory.Gpu.as_view()),
+    path("profiles", inventory.Profiles.as_view()),
+    path("reservations", reservations.Reservations.as_view()),
+    path("reservations/<uuid:pk>", reservations.Reservation.as_view(), name="api-reservation"),
+    path("reservations/<uuid:pk>/extend", reservations.Extend.as_view()),
+    path("reservations/<uuid:pk>/release", reservations.Release.as_view()),
+    path("reservations/<uuid:pk>/events", reservations.Events.as_view()),
+    path("agents/join", reports.join),
+    path("agents/reports", reports.report),
+    re_path(r"", csrf_exempt(nowhere)),
+]

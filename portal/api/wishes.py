@@ -1,0 +1,153 @@
+"""What a booking's body says, field by field, before anything is looked up.
+
+All wrong fields are told at once. What an ask may contain: pool/core/shapes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from pool.core.errors import FieldError, Invalid
+from pool.core.period import parse_duration, parse_instant
+from pool.core.shapes import Ask, Class, parse_ask
+
+TITLE_LIMIT = 200
+NAME_LIMIT = 150
+
+BOOKING = ("team", "pool", "title", "ask", "start", "end", "duration", "class", "owner")
+EXTENSION = ("end", "duration")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A body that can be read. `start` None: now. Exactly one of `end` and `duration` is set."""
+
+    team: str
+    pool: str
+    title: str
+    ask: Ask
+    start: datetime | None
+    end: datetime | None
+    duration: timedelta | None
+    klass: Class
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """Exactly one is set."""
+
+    end: datetime | None
+    duration: timedelta | None
+
+
+class _Reader:
+    """Reads the fields of one object and keeps what is wrong with each; `done` raises them together."""
+
+    def __init__(self, body: Mapping[str, Any], known: tuple[str, ...]) -> None:
+        self.body = body
+        self.errors = [
+            FieldError(f"/{_pointer(name)}", "unknown_field", {"known": list(known)})
+            for name in body
+            if name not in known
+        ]
+
+    def text(self, name: str, most: int, default: str | None = None) -> str:
+        """A string of 1 to `most` characters; absent it is `default`, or wrong without one."""
+        value = self.body.get(name)
+        if value is None and default is not None:
+            return default
+        if name not in self.body:
+            return self._wrong(name, "required", "")
+        if not isinstance(value, str):
+            return self._wrong(name, "wrong_type", "", wanted="a string")
+        if not value and default is None:
+            return self._wrong(name, "blank", "")
+        if len(value) > most:
+            return self._wrong(name, "too_long", "", max=most)
+        return value
+
+    def parsed(self, name: str, parse: Callable[[str, str], T]) -> T | None:
+        """A string that `parse` understands; None where the field is absent or null."""
+        value = self.body.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            return self._wrong(name, "wrong_type", None, wanted="a string")
+        try:
+            return parse(value, f"/{name}")
+        except Invalid as refused:
+            self.errors += refused.errors
+            return None
+
+    def end_or_duration(self) -> Extension:
+        given = [name for name in EXTENSION if self.body.get(name) is not None]
+        if len(given) != 1:
+            self._wrong("end" if given else "duration", "one_of", None, choices=list(EXTENSION))
+            return Extension(None, None)
+        return Extension(self.parsed("end", parse_instant), self.parsed("duration", parse_duration))
+
+    def ask(self) -> Ask | None:
+        if "ask" not in self.body:
+            return self._wrong("ask", "required", None)
+        try:
+            return parse_ask(self.body["ask"])
+        except Invalid as refused:
+            self.errors += refused.errors
+            return None
+
+    def klass(self) -> Class:
+        value = self.body.get("class", Class.INTERACTIVE.value)
+        try:
+            return Class(value)
+        except ValueError:
+            return self._wrong("class", "not_a_choice", Class.INTERACTIVE, choices=[c.value for c in Class])
+
+    def done(self) -> None:
+        if self.errors:
+            raise Invalid(self.errors)
+
+    def _wrong(self, name: str, code: str, instead: T, **data: Any) -> T:
+        self.errors.append(FieldError(f"/{name}", code, data))
+        return instead
+
+
+def booking(body: Mapping[str, Any]) -> Booking:
+    """The body of POST /reservations. Raises Invalid (422), or NAIVE_TIME and MALFORMED for times (400)."""
+    read = _Reader(body, BOOKING)
+    until = read.end_or_duration()
+    ask = read.ask()
+    wish = {
+        "team": read.text("team", NAME_LIMIT),
+        "pool": read.text("pool", NAME_LIMIT),
+        "title": read.text("title", TITLE_LIMIT, default=""),
+        "start": read.parsed("start", parse_instant),
+        "klass": read.klass(),
+        "owner": read.text("owner", NAME_LIMIT, default="") or None,
+    }
+    read.done()
+    assert ask is not None
+    return Booking(ask=ask, end=until.end, duration=until.duration, **wish)
+
+
+def extension(body: Mapping[str, Any]) -> Extension:
+    """The body of POST .../extend."""
+    read = _Reader(body, EXTENSION)
+    until = read.end_or_duration()
+    read.done()
+    return until
+
+
+def nothing(body: Mapping[str, Any]) -> None:
+    """The body of an action without fields."""
+    _Reader(body, ()).done()
+
+
+def _pointer(name: str) -> str:
+    """A name within a JSON pointer (RFC 6901), cut where it is absurd."""
+    return name[:64].replace("~", "~0").replace("/", "~1")
