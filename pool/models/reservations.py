@@ -49,13 +49,27 @@ class Reservation(models.Model):
 
     class Meta:
         indexes = [
-            GistIndex(fields=["period"], name="reservation_period"),
             models.Index(fields=["team", "-created_at", "-id"], name="reservation_team"),
-            models.Index(fields=["pool", "state"], name="reservation_pool_state"),
+            models.Index(
+                "pool",
+                F("period__startswith"),
+                condition=Q(state=State.SCHEDULED),
+                name="reservation_to_start",
+            ),
+            models.Index(
+                "pool",
+                F("period__endswith"),
+                condition=Q(state__in=[State.STARTING, State.ACTIVE]),
+                name="reservation_to_end",
+            ),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(period__isempty=False), name="reservation_period_not_empty"),
+            models.CheckConstraint(condition=Q(state__in=[s.value for s in State]), name="reservation_state"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.title or self.id} ({self.state})"
 
 
 class Allocation(models.Model):
@@ -65,6 +79,10 @@ class Allocation(models.Model):
     clean-up. `tenancy` is this row's id for an exclusive allocation (a MIG
     instance, or a whole GPU) and SHARED for a share. `holds` is written only by
     services.reservations._move and _end_window.
+
+    `wanted_at` says since when the GPU's wanted layout has it; None while its
+    start waits, and then it has never been on the GPU. It is in the layout if
+    it is wanted, holds, and its reservation is starting or active.
     """
 
     class Kind(models.TextChoices):
@@ -87,13 +105,14 @@ class Allocation(models.Model):
     media_group = models.SmallIntegerField(null=True, blank=True)
     charge_milli = models.PositiveIntegerField()
     mig_uuid = models.CharField(max_length=96, default="", blank=True)
+    wanted_at = models.DateTimeField(null=True, blank=True)
     ready_at = models.DateTimeField(null=True, blank=True)
     cleaned_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         indexes = [
             models.Index(fields=["gpu"], condition=Q(holds=True), name="allocation_held_on"),
-            models.Index(fields=["reservation"], name="allocation_of"),
+            GistIndex(fields=["blocked"], condition=Q(holds=True), name="allocation_blocks"),
         ]
         constraints = [
             models.CheckConstraint(
@@ -102,6 +121,12 @@ class Allocation(models.Model):
                 & Q(blocked__isempty=False)
                 & Q(blocked__startswith__lte=F("period__startswith")),
                 name="allocation_rectangle",
+            ),
+            models.CheckConstraint(
+                condition=Q(tenancy=F("id")) | Q(tenancy=SHARED), name="allocation_tenancy"
+            ),
+            models.CheckConstraint(
+                condition=Q(cleaned_at__isnull=True) | Q(holds=False), name="allocation_clean_is_free"
             ),
             ExclusionConstraint(
                 name="allocation_no_overlap",
