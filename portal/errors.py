@@ -132,8 +132,8 @@ TABLE: Mapping[str, Row] = {
         409,
         _("Over quota"),
         (
-            _("The team has no quota in this pool yet (%(reason)s)."),
-            _("%(asked)s GPU asked, %(used)s of %(cap)s in use at the busiest moment of that time."),
+            _("The team has no quota for this in the pool; %(no_line)s GPU asked."),
+            _("%(asked_gpu)s GPU asked, %(used_gpu)s of %(cap_gpu)s in use at the busiest moment."),
             _("The team's quota does not allow it."),
         ),
         _("Ask for quota, choose another time, or release something."),
@@ -287,7 +287,9 @@ def problem_for(code: Code | DoorCode, data: Mapping[str, Any]) -> Problem:
     """As `problem`, for a code and its numbers."""
     row = TABLE[code]
     fields = [_field(error) for error in data.get("errors", ())]
-    shown = {name: _shown(name, value) for name, value in data.items()}
+    shown = {name: _shown(value) for name, value in data.items()}
+    if code == Code.QUOTA_EXCEEDED:
+        shown |= _quota_words(data)
     detail = _say(row.sentences, shown)
     if fields:
         detail = " ".join(f"{f['pointer']}: {f['detail']}" for f in fields)
@@ -299,7 +301,7 @@ def problem_for(code: Code | DoorCode, data: Mapping[str, Any]) -> Problem:
 
 def _field(error: Mapping[str, Any]) -> dict[str, Any]:
     """One wrong field with its sentence put beside its numbers."""
-    shown = {name: _shown(name, value) for name, value in error.items()}
+    shown = {name: _shown(value) for name, value in error.items()}
     return {**error, "detail": field_sentence(str(error["code"]), shown)}
 
 
@@ -318,12 +320,18 @@ def _reasons(data: Mapping[str, Any]) -> list[str]:
     kinds = [str(IN_THE_WAY[k]) % {"n": n} for k, n in counts.items() if n and k in IN_THE_WAY]
     lines = [str(_("In the way: %(kinds)s.")) % {"kinds": ", ".join(kinds)}] if kinds else []
     if data.get("first_time"):
-        lines.append(str(_("First free: %(at)s.")) % {"at": _shown("first_time", data["first_time"])})
+        lines.append(str(_("First free: %(at)s.")) % {"at": _shown(data["first_time"])})
     return lines
 
 
-def _shown(name: str, value: object) -> object:
-    """A value as a person reads it: instants in the active zone, milli-GPUs as GPUs, lists with commas."""
+def _quota_words(data: Mapping[str, Any]) -> dict[str, str]:
+    """Thousandths of a GPU as GPUs; `no_line` where the team has no line at all."""
+    gpus = {f"{name}_gpu": f"{data[name] / 1000:g}" for name in ("asked", "used", "cap") if name in data}
+    return {"no_line": gpus.get("asked_gpu", "?")} if data.get("reason") == "no_line" else gpus
+
+
+def _shown(value: object) -> object:
+    """A value as a person reads it: instants in the active zone, lists with commas."""
     if isinstance(value, str) and len(value) >= 20 and value[10:11] == "T":
         return _instant(value)
     if isinstance(value, datetime):

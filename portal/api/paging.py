@@ -81,7 +81,7 @@ def _behind(rows: QuerySet[Any], order: Order, cursor: str) -> QuerySet[Any]:
 def _limit(request: Request) -> int:
     text = request.query_params.get("limit", str(DEFAULT))
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise invalid("?limit", "wrong_type", wanted="a whole number")
+        raise invalid("?limit", "not_an_integer", min=1, max=MOST)
     if int(text) < 1:
         raise invalid("?limit", "too_small", min=1)
     if int(text) > MOST:

@@ -65,7 +65,7 @@ class _Reader:
         if name not in self.body:
             return self._wrong(name, "required", "")
         if not isinstance(value, str):
-            return self._wrong(name, "wrong_type", "", wanted="a string")
+            return self._wrong(name, "not_a_string", "")
         if not value and default is None:
             return self._wrong(name, "blank", "")
         if len(value) > most:
@@ -78,7 +78,7 @@ class _Reader:
         if value is None:
             return None
         if not isinstance(value, str):
-            return self._wrong(name, "wrong_type", None, wanted="a string")
+            return self._wrong(name, "not_a_string", None)
         try:
             return parse(value, f"/{name}")
         except Invalid as refused:

@@ -50,6 +50,16 @@ def test_it_tells_the_first_free_time_in_the_active_zone():
         assert "First free: 2027-03-01 18:00:00 CST." in problem(refusal).detail
 
 
+def test_it_tells_quota_in_gpus():
+    over = Refusal(Code.QUOTA_EXCEEDED, reason="over_cap", model=None, cap=8000, used=7750, asked=375, line=3)
+    assert problem(over).detail.startswith("0.375 GPU asked, 7.75 of 8 in use")
+    none = Refusal(
+        Code.QUOTA_EXCEEDED, reason="no_line", model="H100-80GB", cap=0, used=0, asked=250, line=None
+    )
+    assert problem(none).detail == "The team has no quota for this in the pool; 0.25 GPU asked."
+    assert problem(none).next_step.startswith("Ask for quota")
+
+
 def test_it_gives_each_wrong_field_its_own_sentence():
     refusal = Invalid(
         [

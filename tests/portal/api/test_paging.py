@@ -36,9 +36,9 @@ def test_it_limits_a_page_to_fifty_unless_told_otherwise():
     [
         ("0", "too_small"),
         ("501", "too_large"),
-        ("many", "wrong_type"),
-        ("-1", "wrong_type"),
-        ("9" * 40, "wrong_type"),
+        ("many", "not_an_integer"),
+        ("-1", "not_an_integer"),
+        ("9" * 40, "not_an_integer"),
     ],
 )
 def test_it_refuses_a_limit_that_is_none(limit, code):
