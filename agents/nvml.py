@@ -329,5 +329,6 @@ def raise_if_gone(error: Any) -> None:
         raise error
 
 
-def _text(value: bytes) -> str:
-    return value.decode(errors="replace")
+def _text(value: str | bytes) -> str:
+    """Structs of pynvml decode some of their fields themselves."""
+    return value if isinstance(value, str) else value.decode(errors="replace")
