@@ -42,14 +42,15 @@ def global_roles(user: User | AnonymousUser) -> frozenset[GlobalRole]:
 
 
 def sees_all(user: User | AnonymousUser) -> bool:
-    """Whether a global role lets this user see every team's rows."""
+    """Whether a global role lets this user see every team's reservations."""
     return allows(Action.VIEW_ALL, None, global_roles(user))
 
 
 def visible_to(user: User | AnonymousUser) -> QuerySet[Team]:
-    """Teams that `user` is in or below; all of them for roles that see everything."""
+    """Teams in which `user` has a role; all of them for roles that see everything or set quota."""
     teams = Team.objects.select_related("parent").order_by("name")
-    return teams if sees_all(user) else teams.filter(pk__in=reach(user))
+    all_of_them = sees_all(user) or allows(Action.SET_QUOTA, None, global_roles(user))
+    return teams if all_of_them else teams.filter(pk__in=reach(user))
 
 
 def to_book_for(user: User | AnonymousUser) -> QuerySet[Team]:

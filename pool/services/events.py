@@ -1,4 +1,4 @@
-"""The audit: a step that writes who did what, in the transaction that does it. Never a use case of its own."""
+"""The audit: a step that writes who did what, within the transaction that does it. Never a use case."""
 
 from __future__ import annotations
 

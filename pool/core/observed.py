@@ -1,0 +1,271 @@
+"""What a report says about GPUs, without its nonsense, and how it compares with what was wanted.
+
+A value that makes no sense is dropped alone and counted. What could not be read
+stays None; nothing is concluded from it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pool.core import mig, wire
+from pool.core.health import Reading, clean_int, clean_window
+
+#: Beyond these a report is not read further: no real node comes near.
+MOST_GPUS = 64
+MOST_ROWS = 512
+MOST_TEXT = 200
+#: A bigint, with room above for generations of our own.
+MOST_GENERATION = 2**53
+
+_UUID = re.compile(r"[!-~]{1,64}", re.ASCII)
+_ALLOCATION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+
+#: Kinds of blockers, as the table has them.
+OVERRUN, FOREIGN, UNKNOWN = "overrun", "foreign", "unknown"
+
+#: (first memory slice, memory slices, kind) -> what it is, for the operator.
+Blockers = Mapping[tuple[int, int, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One GPU of a report; None is not measured. JSON fields hold plain JSON values.
+
+    `unsure`: some instance made no sense, so what is where is not known.
+    `generation` 0 also stands for one that made no sense.
+    """
+
+    uuid: str
+    index: int
+    name: str
+    model: str
+    pci_bus_id: str
+    memory_mib: int | None
+    grid: int
+    mig_capable: bool | None
+    mig: bool | None
+    mig_pending: bool | None
+    offers: list[dict[str, Any]]
+    instances: tuple[wire.Instance, ...] | None
+    unsure: bool
+    processes: list[dict[str, Any]] | None
+    generation: int
+    held: frozenset[str]
+    trouble: wire.Trouble | None
+    lost: bool
+    fabric_cluster: str
+    fabric_clique: int | None
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+
+
+def clean(gpus: Iterable[wire.GpuReport]) -> tuple[tuple[Seen, ...], int]:
+    """The GPUs of a report, each UUID once, and how many values were dropped."""
+    found: dict[str, Seen] = {}
+    dropped = 0
+    for position, gpu in enumerate(gpus):
+        if position >= MOST_GPUS or not _UUID.fullmatch(gpu.uuid) or gpu.uuid in found:
+            dropped += 1
+            continue
+        found[gpu.uuid], lost_values = _clean(gpu, position)
+        dropped += lost_values
+    return tuple(found.values()), dropped
+
+
+def _clean(gpu: wire.GpuReport, position: int) -> tuple[Seen, int]:
+    count = _Count()
+    memory = count(clean_int(gpu.memory_total_mib, 1, mig.MAX_MEMORY_MIB))
+    model = mig.identify(gpu.name, gpu.pci_device_id, memory)
+    grid = _grid(gpu, model, count)
+    instances, unsure = _instances(gpu.instances, grid, count)
+    index = count(clean_int(gpu.index, 0, 1023))
+    seen = Seen(
+        uuid=gpu.uuid,
+        index=position if index is None else index,
+        name=text(gpu.name, 96),
+        model=model.name if model else text(gpu.name, 64).removeprefix("NVIDIA ").strip() or "unknown",
+        pci_bus_id=text(gpu.pci_bus_id or "", 32),
+        memory_mib=memory,
+        grid=grid,
+        mig_capable=gpu.mig_capable,
+        mig=gpu.mig,
+        mig_pending=gpu.mig_pending,
+        offers=plain(gpu.offers),
+        instances=instances,
+        unsure=unsure,
+        processes=None if gpu.processes is None else plain(gpu.processes),
+        generation=count(clean_int(gpu.generation, 0, MOST_GENERATION)) or 0,
+        held=frozenset(filter(_ALLOCATION.fullmatch, gpu.held)),
+        trouble=gpu.trouble,
+        lost=gpu.lost,
+        fabric_cluster=text(gpu.fabric_cluster or "", 64),
+        fabric_clique=count(clean_int(gpu.fabric_clique, 0, 2**31 - 1)),
+        readings=_readings(gpu, memory, count),
+    )
+    return seen, count.dropped
+
+
+class _Count:
+    """Passes a cleaned value on and adds up what was dropped."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+
+    def __call__(self, cleaned: tuple[Any, int]) -> Any:
+        self.dropped += cleaned[1]
+        return cleaned[0]
+
+
+def _grid(gpu: wire.GpuReport, model: mig.Model | None, count: _Count) -> int:
+    told: int | None = count(clean_int(gpu.grid, 1, mig.MAX_GRID))
+    profiles = mig.merged(model, gpu.offers, told)
+    return told or (model.grid if model else None) or mig.grid_of(profiles) or 1
+
+
+def _instances(
+    raw: tuple[wire.Instance, ...] | None, grid: int, count: _Count
+) -> tuple[tuple[wire.Instance, ...] | None, bool]:
+    if raw is None:
+        return None, False
+    kept = []
+    for one in raw[:MOST_ROWS]:
+        if one.start < 0 or one.size < 1 or one.start + one.size > grid:
+            count.dropped += 1
+            continue
+        memory = {
+            name: count(clean_int(getattr(one, name), 0, mig.MAX_MEMORY_MIB))
+            for name in ("memory_used_mib", "memory_total_mib")
+        }
+        kept.append(msgspec.structs.replace(one, **memory))
+    return tuple(kept), len(kept) < len(raw)
+
+
+def _readings(gpu: wire.GpuReport, memory: int | None, count: _Count) -> dict[str, Reading]:
+    windows = {
+        "utilization_pct": clean_window(gpu.utilization_pct, "utilization"),
+        "memory_used_mib": clean_window(gpu.memory_used_mib, "memory", memory),
+        "power_w": clean_window(gpu.power_w, "power"),
+        "temperature_c": clean_window(gpu.temperature_c, "temperature"),
+    }
+    return {name: window for name, raw in windows.items() if (window := count(raw)) is not None}
+
+
+def plain(value: Any) -> Any:
+    """JSON values fit for the database: no NUL, no infinity, nothing longer than is ever needed."""
+    return _plain(msgspec.to_builtins(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {text(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value[:MOST_ROWS]]
+    return value
+
+
+def text(value: str, most: int = MOST_TEXT) -> str:
+    """At most `most` characters, without NUL, which PostgreSQL does not take."""
+    return value.replace("\0", "")[:most]
+
+
+# --- Against what was wanted -------------------------------------------------
+
+
+def readable(layout: wire.Layout, seen: Seen) -> bool:
+    """Whether the report says enough to compare this GPU with `layout`."""
+    if seen.lost or seen.unsure:
+        return False
+    return not layout.mig or (seen.mig is not None and (not seen.mig or seen.instances is not None))
+
+
+def settled(layout: wire.Layout, generation: int, seen: Seen) -> bool:
+    """Whether the GPU looks like `layout` of `generation`: mode, allocations in force, own instances."""
+    if not readable(layout, seen) or seen.generation < generation:
+        return False
+    if seen.held != {one.allocation for one in layout.held}:
+        return False
+    if not layout.mig:
+        return not seen.mig
+    own = sorted((i.start, i.size) for i in seen.instances or () if i.owned)
+    return seen.mig is True and own == sorted((h.start, h.size) for h in layout.held)
+
+
+def in_force(layout: wire.Layout, seen: Seen) -> dict[str, str]:
+    """Allocations of `layout` that their holders can use now, with the MIG UUID ("" for a whole GPU)."""
+    if not readable(layout, seen):
+        return {}
+    uuids = {(i.start, i.size): i.mig_uuid for i in seen.instances or () if i.owned}
+    found = {}
+    for one in layout.held:
+        uuid = uuids.get((one.start, one.size)) if layout.mig else ""
+        if one.allocation in seen.held and uuid is not None:
+            found[one.allocation] = text(uuid, 96)
+    return found
+
+
+def gone(allocations: Collection[str], generation: int, seen: Seen) -> set[str]:
+    """Those of `allocations` (none of them wanted) of which nothing is left on the GPU.
+
+    Only once the agent has dealt with the newest generation: before, an older
+    command may still be on its way.
+    """
+    dealt_with = seen.generation >= generation or (
+        seen.trouble is not None and seen.trouble.generation >= generation
+    )
+    if not dealt_with or seen.lost or seen.unsure or (seen.mig and seen.instances is None):
+        return set()
+    left = {i.allocation for i in seen.instances or () if i.owned}
+    return {one for one in allocations if one not in seen.held and one not in left}
+
+
+def blockers(layout: wire.Layout | None, seen: Seen) -> Blockers | None:
+    """What occupies the GPU without being an allocation; None when that could not be read.
+
+    An instance that the agent did not make is foreign. An own one that is not
+    wanted any more and that the driver does not give up is an overrun; so is
+    the whole GPU when it is in use and no such instance explains it.
+    """
+    if seen.lost or (seen.mig and seen.instances is None):
+        return None
+    found: dict[tuple[int, int, str], str] = {}
+    if seen.unsure:
+        found[0, seen.grid, UNKNOWN] = "an instance that makes no sense was reported"
+    for one in seen.instances or ():
+        if not one.owned:
+            found[one.start, one.size, FOREIGN] = text(one.profile or f"profile {one.profile_id}")
+    if seen.trouble is not None and seen.trouble.code == "in_use":
+        spans = [(i.start, i.size) for i in _leftover(layout, seen)] or [(0, seen.grid)]
+        for start, size in spans:
+            found[start, size, OVERRUN] = _holders(seen.trouble)
+    return found
+
+
+def nobody_left(layout: wire.Layout | None, seen: Seen) -> bool:
+    """Whether own instances that are not wanted are still there, and known to have no process."""
+    left = _leftover(layout, seen)
+    return bool(left) and all(one.processes == () for one in left)
+
+
+def _leftover(layout: wire.Layout | None, seen: Seen) -> list[wire.Instance]:
+    wanted = {one.allocation for one in layout.held} if layout else set()
+    kept = {(one.start, one.size) for one in layout.held if one.allocation in seen.held} if layout else set()
+    return [
+        i
+        for i in seen.instances or ()
+        if i.owned and i.allocation not in wanted and (i.start, i.size) not in kept
+    ]
+
+
+def _holders(trouble: wire.Trouble) -> str:
+    names = [f"{p.name or 'process'} {p.pid}" + (f" of {p.user}" if p.user else "") for p in trouble.holders]
+    return text(", ".join(names) or trouble.detail or trouble.code)

@@ -1,0 +1,29 @@
+"""Which GPUs may be commanded, and the commands that are open or were given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.db.models import Q, QuerySet
+
+from pool.models import Command, Gpu
+
+#: No freeze at any level. What the node froze by itself counts, too.
+NOT_FROZEN = Q(frozen=False, node__frozen=False, node__agent_frozen=False, node__pool__frozen=False)
+COMMANDABLE = NOT_FROZEN & Q(managed=True, retired_at=None)
+
+
+def commandable(gpu_ids: Iterable[int]) -> dict[int, str]:
+    """Of these GPUs, those that may be commanded now, with the names of their nodes."""
+    rows = Gpu.objects.filter(COMMANDABLE, pk__in=list(gpu_ids))
+    return dict(rows.values_list("pk", "node__name"))
+
+
+def open_of_node(node_id: int) -> QuerySet[Command]:
+    """The node's open commands with their GPUs, at most one a GPU."""
+    return Command.objects.filter(node=node_id, state=Command.State.OPEN).select_related("gpu")
+
+
+def of_gpu(gpu: Gpu, most: int = 20) -> QuerySet[Command]:
+    """What the GPU was told, newest first."""
+    return Command.objects.filter(gpu=gpu).order_by("-generation")[:most]

@@ -1,0 +1,199 @@
+"""Commands: what a GPU shall look like is computed here, from the allocations that are wanted now.
+
+The row is the truth, the message that `broker` sends is a nudge. All functions
+are steps: the caller has the transaction and the locks on pool and GPUs.
+Settling reservations is not done here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+from django.db import transaction
+from django.db.models import F
+
+from pool.core import wire
+from pool.core.states import State
+from pool.models import Allocation, Command, Gpu
+from pool.queries import clock
+from pool.queries import commands as queries
+from pool.services import broker
+
+#: A report carries a command again when it has been open for longer than this.
+UNSETTLED = timedelta(seconds=1)
+#: After refusals that the agent reported, each wait doubles between these.
+LEAST_WAIT = timedelta(seconds=15)
+MOST_WAIT = timedelta(minutes=10)
+#: The agent did not try: it had not heard yet that it may. Sent again at once.
+NOT_TRIED = frozenset({"observe", "frozen"})
+
+
+def issue(gpus: Iterable[Gpu], now: datetime) -> list[Command]:
+    """Command each GPU whose wanted layout has changed; the rest is left alone.
+
+    The rows are locked and as in the database. A GPU that is frozen (itself,
+    its node or pool) or not managed gets nothing: call this again when that is
+    lifted. Sent after commit.
+    """
+    return _issue(list(gpus), now, again=False)
+
+
+def reissue(gpus: Iterable[Gpu], now: datetime) -> list[Command]:
+    """As `issue`, also where nothing changed: what is seen differs from what is wanted."""
+    return _issue(list(gpus), now, again=True)
+
+
+def _issue(gpus: list[Gpu], now: datetime, *, again: bool) -> list[Command]:
+    may = queries.commandable(gpu.pk for gpu in gpus)
+    gpus = [gpu for gpu in gpus if gpu.pk in may]
+    wanted = layouts(gpus)
+    todo = [gpu for gpu in gpus if again or builtins(wanted[gpu.pk]) != gpu.wanted]
+    if not todo:
+        return []
+    supersede(gpu.pk for gpu in todo)
+    for gpu in todo:
+        gpu.generation += 1
+        gpu.wanted = builtins(wanted[gpu.pk])
+    Gpu.objects.bulk_update(todo, ["generation", "wanted"])
+    soon = clock.real_now() + UNSETTLED
+    made = Command.objects.bulk_create(
+        Command(
+            gpu=gpu,
+            node_id=gpu.node_id,
+            generation=gpu.generation,
+            layout=gpu.wanted,
+            issued_at=now,
+            next_at=soon,
+        )
+        for gpu in todo
+    )
+    messages = [message(one, may[one.gpu_id], one.gpu.uuid) for one in made]
+    transaction.on_commit(partial(broker.nudge, messages), robust=True)
+    return made
+
+
+def layouts(gpus: Collection[Gpu]) -> dict[int, wire.Layout]:
+    """By GPU id, what each shall look like: all wanted allocations that are starting or active.
+
+    A managed MIG GPU is in MIG mode even when it is empty.
+    """
+    rows = Allocation.objects.filter(
+        gpu__in=[gpu.pk for gpu in gpus],
+        holds=True,
+        wanted_at__isnull=False,
+        reservation__state__in=(State.STARTING, State.ACTIVE),
+    )
+    held: dict[int, list[wire.Held]] = defaultdict(list)
+    for row in rows.select_related("reservation").order_by("span", "id"):
+        held[row.gpu_id].append(_held(row))
+    return {gpu.pk: wire.Layout(mig=gpu.use == Gpu.Use.MIG, held=tuple(held.get(gpu.pk, ()))) for gpu in gpus}
+
+
+def _held(row: Allocation) -> wire.Held:
+    is_slice = row.kind == Allocation.Kind.MIG
+    return wire.Held(
+        allocation=str(row.pk),
+        owner=chain(row),
+        profile=row.profile if is_slice else None,
+        profile_id=row.profile_id if is_slice else None,
+        start=row.span.lower,
+        size=row.span.upper - row.span.lower,
+    )
+
+
+def chain(row: Allocation) -> str:
+    """Who keeps the instance: the same team, owner and ask, so that back-to-back is one stay."""
+    ask = json.dumps(row.reservation.ask, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(ask.encode()).hexdigest()[:16]
+    return f"{row.reservation.team_id}:{row.reservation.owner_id}:{digest}"
+
+
+def builtins(layout: wire.Layout) -> dict[str, Any]:
+    """The layout as the JSON value that rows keep."""
+    value: dict[str, Any] = json.loads(msgspec.json.encode(layout))
+    return value
+
+
+def message(row: Command, node: str, uuid: str) -> wire.Command:
+    """The row as it travels to `node`."""
+    return wire.Command(
+        id=str(row.pk),
+        node=node,
+        gpu=uuid,
+        generation=row.generation,
+        layout=msgspec.convert(row.layout, wire.Layout),
+    )
+
+
+def supersede(gpu_ids: Iterable[int]) -> None:
+    """Close the open commands of these GPUs: something newer, or nothing at all, is wanted."""
+    Command.objects.filter(gpu__in=list(gpu_ids), state=Command.State.OPEN).update(
+        state=Command.State.SUPERSEDED, next_at=None
+    )
+
+
+def settle(command_ids: Collection[object], now: datetime) -> None:
+    """Close commands whose layout has been seen."""
+    if command_ids:
+        Command.objects.filter(pk__in=command_ids, state=Command.State.OPEN).update(
+            state=Command.State.SETTLED, settled_at=now, next_at=None
+        )
+
+
+def note_trouble(row: Command, trouble: wire.Trouble | None, told: Any, received: datetime) -> None:
+    """Keep what the agent said about this open command; `told` is its JSON. Real time.
+
+    A refusal that is new starts the wait, one that stays does not prolong it.
+    """
+    if trouble is None or trouble.generation != row.generation or trouble.code in NOT_TRIED:
+        changed = row.trouble is not None
+        row.trouble = None
+        if trouble is not None and trouble.code in NOT_TRIED:
+            changed, row.next_at = True, received
+    else:
+        changed = row.trouble != told
+        if row.trouble is None:
+            row.attempts = 0  # from here on they count refusals
+            row.next_at = received + _wait(row.attempts)
+        row.trouble = told
+    if changed:
+        row.save(update_fields=["trouble", "attempts", "next_at"])
+
+
+def hasten(rows: Collection[Command], received: datetime) -> None:
+    """Forget earlier refusals, because what caused them may be over; sent with the next answer."""
+    for row in rows:
+        row.attempts, row.trouble, row.next_at = 0, None, received
+    Command.objects.filter(pk__in=[row.pk for row in rows]).update(attempts=0, trouble=None, next_at=received)
+
+
+def resend(rows: Collection[Command], received: datetime) -> list[Command]:
+    """Those of the open commands that the answer to this report shall carry; counts them. Real time."""
+    due = [row for row in rows if row.next_at is None or row.next_at <= received]
+    for row in due:
+        row.attempts += 1
+        row.sent_at = received
+        row.next_at = received + (_wait(row.attempts) if row.trouble else timedelta())
+    if due:
+        Command.objects.bulk_update(due, ["attempts", "sent_at", "next_at"])
+    return due
+
+
+def _wait(attempts: int) -> timedelta:
+    return min(LEAST_WAIT * 2 ** min(attempts, 10), MOST_WAIT)
+
+
+def nudge_open(gpu_ids: Iterable[int]) -> None:
+    """Send what is open once more after commit: it was held back by a freeze that is over."""
+    may = queries.commandable(gpu_ids)
+    rows = Command.objects.filter(gpu__in=list(may), state=Command.State.OPEN).annotate(uuid=F("gpu__uuid"))
+    messages = [message(row, may[row.gpu_id], row.uuid) for row in rows]
+    if messages:
+        transaction.on_commit(partial(broker.nudge, messages), robust=True)
