@@ -64,7 +64,7 @@ def peak(uses: Iterable[tuple[Period, int]], within: Period) -> int:
 
 
 def left(line: Line, uses: Iterable[tuple[Period, int]], period: Period) -> int:
-    """What the line still allows at every instant of `period`, in milli; 0 when its cap was lowered below its use."""
+    """What the line still allows at every instant of `period`, in milli; never below 0."""
     return max(0, line.cap_milli - peak(uses, period))
 
 

@@ -128,6 +128,8 @@ class Reason(StrEnum):
 
     #: starting: the command is on its way to the node.
     WAITING_FOR_NODE = "waiting_for_node"
+    #: starting: the booking before it is still on the GPU.
+    WAITING_FOR_CLEANUP = "waiting_for_cleanup"
     #: starting, active: the node has missed three reports.
     NODE_UNKNOWN = "node_unknown"
     #: starting, ending: the driver refused; its own words are with the command.

@@ -1,0 +1,130 @@
+"""Why an ask does not fit, in numbers, and when it would."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
+
+from pool.core.mig import Profile, most
+from pool.core.period import Period
+from pool.core.placement_room import GpuView, chosen, mismatch, packed, room, slots
+from pool.core.shapes import Ask
+
+#: Changes of the calendar that `first_time` looks at before it gives up.
+_MAX_CHANGES = 20_000
+_TICK = timedelta(microseconds=1)
+
+#: (start, index of the GPU).
+_Change = tuple[datetime, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """What an ask could have instead of `asked` pieces.
+
+    `free`: how many could be had together over the whole period. `offered`: how
+    many the usable GPUs hold when nothing is booked. With `same_node` both are
+    those of the best node. `counts`: every GPU once, by the first that keeps it
+    out: node, no_such_model, wrong_use, no_such_profile, too_small,
+    memory_unknown; what makes it unusable (unknown, frozen, ...); busy, media,
+    limit; same_node (has room, but another node has more); or room.
+    """
+
+    asked: int
+    free: int
+    offered: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def shortfall(gpus: Sequence[GpuView], ask: Ask, period: Period) -> Shortfall:
+    """Why `ask` does not fit; `free` >= `asked` exactly when it does."""
+    counts: Counter[str] = Counter()
+    free: Counter[int] = Counter()
+    offered: Counter[int] = Counter()
+    with_room: Counter[int] = Counter()
+    for gpu in gpus:
+        profile = chosen(gpu, ask)
+        why = mismatch(gpu, ask, profile) or _unusable(gpu)
+        if why is not None:
+            counts[why] += 1
+            continue
+        key = gpu.node_id if ask.same_node else 0
+        offered[key] += _when_empty(gpu, profile)
+        now = room(gpu, profile, period)
+        if now.why is not None:
+            counts[now.why] += 1
+        else:
+            free[key] += now.count
+            with_room[key] += 1
+    best = max(free, key=lambda key: (free[key], -key), default=0)
+    counts["room"] = with_room[best]
+    counts["same_node"] = sum(with_room.values()) - with_room[best]
+    return Shortfall(
+        ask.count, free[best], max(offered.values(), default=0), {k: n for k, n in counts.items() if n}
+    )
+
+
+def _unusable(gpu: GpuView) -> str | None:
+    return None if gpu.usable else gpu.why or "unusable"
+
+
+def _when_empty(gpu: GpuView, profile: Profile | None) -> int:
+    if profile is None:
+        return 1
+    places = slots(profile.size, profile.starts, gpu.grid)
+    return min(packed(places, (1 << gpu.grid) - 1), most(profile))
+
+
+def first_time(gpus: Sequence[GpuView], ask: Ask, period: Period, horizon: datetime) -> datetime | None:
+    """The earliest start from `period.start` to `horizon` at which `ask` fits for the same duration.
+
+    An ask without end stays without end. None when there is no such start, or
+    none within the first 20,000 changes of the calendar.
+    """
+    usable = [(gpu, chosen(gpu, ask)) for gpu in gpus if gpu.usable]
+    fitting = [(gpu, profile) for gpu, profile in usable if mismatch(gpu, ask, profile) is None]
+    total: dict[int, int] = defaultdict(int)
+    count = [0] * len(fitting)
+
+    def look(i: int, start: datetime) -> None:
+        gpu, profile = fitting[i]
+        key = gpu.node_id if ask.same_node else 0
+        total[key] -= count[i]
+        count[i] = room(gpu, profile, _moved(period, start)).count
+        total[key] += count[i]
+
+    for i in range(len(fitting)):
+        look(i, period.start)
+    if max(total.values(), default=0) >= ask.count:
+        return period.start
+    by_instant: Callable[[_Change], datetime] = itemgetter(0)
+    for instant, changed in groupby(_changes(fitting, period, horizon), key=by_instant):
+        for _, i in changed:
+            look(i, instant)
+        if max(total.values(), default=0) >= ask.count:
+            return instant
+    return None
+
+
+def _moved(period: Period, start: datetime) -> Period:
+    return Period(start, None if period.end is None else start + (period.end - period.start))
+
+
+def _changes(
+    fitting: Sequence[tuple[GpuView, Profile | None]], period: Period, horizon: datetime
+) -> list[_Change]:
+    """The starts at which what is free of a GPU changes: where one of its bookings
+    leaves the moving window, and where (one tick past touching) one enters it."""
+    length = period.duration
+    found = set()
+    for i, (gpu, _) in enumerate(fitting):
+        for b in gpu.busy:
+            if b.period.end is not None:
+                found.add((b.period.end, i))
+            if length is not None:
+                found.add((b.period.start - length + _TICK, i))
+    return sorted(c for c in found if period.start < c[0] <= horizon)[:_MAX_CHANGES]

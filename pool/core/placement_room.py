@@ -1,0 +1,246 @@
+"""What one GPU has free for an ask over a period, and what taking it would spoil.
+
+Spans are bit masks over the memory slices of the GPU's own grid. Choosing
+among GPUs is done in placement_search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property, lru_cache
+
+from pool.core.mig import Media, Profile, media_clash, smallest, takes_media
+from pool.core.period import Period
+from pool.core.quota import WHOLE, peak
+from pool.core.shapes import Ask, GpuAsk, MigAsk
+
+#: (start, mask) of one possible placement.
+Slot = tuple[int, int]
+
+
+class Use(StrEnum):
+    """What the operator gives a GPU for."""
+
+    MIG = "mig"
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A span that is taken over a period: an allocation, or (open-ended) a blocker.
+
+    `media` None: takes part in no media rule. `profile_id` counts towards the
+    most that the profile allows; None: not an instance, or not known.
+    """
+
+    start: int
+    size: int
+    period: Period
+    media: Media | None
+    tenancy: str
+    profile_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One GPU as placement sees it. `why` says what makes it not `usable`
+    (unknown, frozen, observe, lost, retired, ...). `memory_mib` None: not known.
+    """
+
+    id: int
+    uuid: str
+    node_id: int
+    node: str
+    index: int
+    model: str
+    memory_mib: int | None
+    use: Use
+    grid: int
+    profiles: tuple[Profile, ...]
+    busy: tuple[Busy, ...]
+    usable: bool = True
+    why: str | None = None
+
+
+class Geometry:
+    """The plain placements of a grid, and what they are worth together.
+
+    The worth of a set of free slices is the sum over the placements in it of
+    their share of the GPU, so that every profile size weighs about the same:
+    the prior that all are asked equally often. What a placement spoils is the
+    worth that goes with it.
+    """
+
+    def __init__(self, grid: int, shapes: tuple[tuple[int, tuple[int, ...]], ...]) -> None:
+        self.weighed = [
+            (mask, WHOLE * size // grid) for size, starts in shapes for _, mask in slots(size, starts, grid)
+        ]
+        self._worth: dict[int, int] = {}
+
+    def worth(self, free: int) -> int:
+        known = self._worth.get(free)
+        if known is None:
+            if len(self._worth) > 1 << 13:  # only reached by grids beyond 12
+                self._worth.clear()
+            known = sum(weight for mask, weight in self.weighed if mask & free == mask)
+            self._worth[free] = known
+        return known
+
+
+_geometry = lru_cache(maxsize=256)(Geometry)
+
+
+def geometry(gpu: GpuView) -> Geometry:
+    """The geometry of the GPU's plain profiles (own media share, no graphics)."""
+    shapes = tuple((p.size, p.starts) for p in gpu.profiles if p.media is Media.DEFAULT and not p.gfx)
+    return _geometry(gpu.grid, shapes)
+
+
+@lru_cache(maxsize=1024)
+def slots(size: int, starts: tuple[int, ...], grid: int) -> tuple[Slot, ...]:
+    """The placements of a profile that lie on the grid, in order of their start."""
+    ones = (1 << size) - 1
+    return tuple((s, ones << s) for s in sorted(starts) if s + size <= grid)
+
+
+def packed(free_slots: Sequence[Slot], free: int) -> int:
+    """How many of these slots, all of one size and in order, fit into `free` together."""
+    count = 0
+    for _, mask in free_slots:
+        if mask & free == mask:
+            count += 1
+            free &= ~mask
+    return count
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """What is free on `gpu` over a whole period for instances of `profile` (None: all of it).
+
+    `count` of them fit together; when it is 0 `why` is busy, media or limit.
+    """
+
+    gpu: GpuView
+    profile: Profile | None
+    free: int
+    slots: tuple[Slot, ...]
+    count: int
+    why: str | None
+    #: Some slots overlap one another, so that a careless choice would waste a place.
+    crossing: bool = False
+    #: A `+me.all` instance is there: only `-me` profiles can follow, so nothing else is spoilt.
+    media_gone: bool = False
+
+    @property
+    def order(self) -> tuple[str, int, int]:
+        return (self.gpu.node, self.gpu.index, self.gpu.id)
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        return geometry(self.gpu)
+
+    def spoilt(self, free: int, mask: int) -> int:
+        """What taking `mask` out of `free` takes from others, in thousandths of GPUs of placements."""
+        if self.media_gone:
+            return 0
+        rest = 0
+        if self.profile is not None and self.profile.media is not Media.ALL:
+            rest = self.geometry.worth(free & ~mask)
+        return self.geometry.worth(free) - rest
+
+
+def chosen(gpu: GpuView, ask: Ask) -> Profile | None:
+    """The profile that this ask gets on this GPU: the named one, else the smallest fitting one."""
+    if isinstance(ask, GpuAsk):
+        return None
+    if ask.profile is None:
+        return smallest(gpu.profiles, ask.memory_mib, ask.compute_slices)
+    named = next((p for p in gpu.profiles if p.name == ask.profile), None)
+    return None if named is None or _lacks(named, ask) else named
+
+
+def mismatch(gpu: GpuView, ask: Ask, profile: Profile | None) -> str | None:
+    """Why this GPU is out of the question at any time; None when it is not.
+
+    `profile` is what `chosen` gave for it. Words: node, no_such_model,
+    wrong_use, no_such_profile, too_small, memory_unknown.
+    """
+    if ask.node is not None and gpu.node != ask.node:
+        return "node"
+    if ask.models and gpu.model not in ask.models:
+        return "no_such_model"
+    if gpu.use is not (Use.WHOLE if isinstance(ask, GpuAsk) else Use.MIG):
+        return "wrong_use"
+    if isinstance(ask, GpuAsk):
+        return _below(gpu.memory_mib, ask.memory_mib)
+    if profile is not None:
+        return None
+    if ask.profile is None:
+        lacking = [_lacks(p, ask) for p in gpu.profiles if p.media is Media.DEFAULT and not p.gfx]
+    else:
+        lacking = [_lacks(p, ask) for p in gpu.profiles if p.name == ask.profile]
+    if "memory_unknown" in lacking:
+        return "memory_unknown"
+    return "too_small" if lacking else "no_such_profile"
+
+
+def _lacks(profile: Profile, ask: MigAsk) -> str | None:
+    if ask.compute_slices is not None and profile.compute_slices < ask.compute_slices:
+        return "too_small"
+    return _below(profile.memory_mib, ask.memory_mib)
+
+
+def _below(memory_mib: int | None, least: int | None) -> str | None:
+    if least is None:
+        return None
+    if memory_mib is None:
+        return "memory_unknown"
+    return "too_small" if memory_mib < least else None
+
+
+def during(busy: Sequence[Busy], start: datetime, end: datetime | None) -> list[Busy]:
+    """What is busy at some instant of [start, end); `Period.overlaps`, inlined for speed."""
+    if end is None:
+        return [b for b in busy if b.period.end is None or b.period.end > start]
+    return [b for b in busy if b.period.start < end and (b.period.end is None or b.period.end > start)]
+
+
+def room(gpu: GpuView, profile: Profile | None, period: Period) -> Room:
+    """What is free of a matching GPU over all of `period`."""
+    full = (1 << gpu.grid) - 1
+    there = during(gpu.busy, period.start, period.end)
+    if profile is None:
+        return Room(gpu, None, full, ((0, full),), 0 if there else 1, "busy" if there else None)
+    free = full
+    for b in there:
+        free &= ~(((1 << b.size) - 1) << b.start)
+    possible = tuple(s for s in slots(profile.size, profile.starts, gpu.grid) if s[1] & free == s[1])
+    fit = packed(possible, free)
+    limit, why = _limit(profile, there, period, fit)
+    count = min(limit, fit)
+    return Room(
+        gpu=gpu,
+        profile=profile,
+        free=free,
+        slots=possible,
+        count=count,
+        why=None if count else why or "busy",
+        crossing=fit != len(possible),
+        media_gone=any(b.media is Media.ALL for b in there),
+    )
+
+
+def _limit(profile: Profile, there: Sequence[Busy], period: Period, fit: int) -> tuple[int, str | None]:
+    """How many more instances the rules allow beside what is there, wherever they lie."""
+    if any(b.media is not None and media_clash(profile.media, b.media) for b in there):
+        return 0, "media"
+    limit = profile.max_instances
+    same = [b for b in there if b.profile_id == profile.profile_id]
+    if len(same) + fit > limit:
+        limit -= peak(((b.period, 1) for b in same), period)
+    if takes_media(profile):
+        limit = min(limit, 1)
+    return (limit, None) if limit > 0 else (0, "limit")
