@@ -88,6 +88,8 @@ class Postgres(Server):
     stop_signals = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0))
     user = "gpupool"
     database = "gpupool"
+    #: Only names the socket; told to every client, or a PGPORT in its environment would decide.
+    port = 5432
 
     def __init__(self, place: Place, use_system: bool = True) -> None:
         super().__init__(place)
@@ -96,7 +98,7 @@ class Postgres(Server):
 
     @property
     def url(self) -> str:
-        return f"postgresql://{self.user}@/{self.database}?host={self.place.sockets}"
+        return f"postgresql://{self.user}@/{self.database}?host={self.place.sockets}&port={self.port}"
 
     def start(self) -> None:
         """Bring the cluster up, making it first if there is none."""
@@ -105,6 +107,7 @@ class Postgres(Server):
         if not (self.data / "PG_VERSION").exists():
             self._initialise(binaries)
         options = {
+            "port": str(self.port),
             "unix_socket_directories": str(self.place.sockets),
             "listen_addresses": "",
             "max_connections": "200",
@@ -188,7 +191,7 @@ class Postgres(Server):
 
     def end_leftover(self) -> None:
         """Stop a server that an earlier, killed start has left running on our data or socket."""
-        for note in (self.data / "postmaster.pid", self.place.sockets / ".s.PGSQL.5432.lock"):
+        for note in (self.data / "postmaster.pid", self.place.sockets / f".s.PGSQL.{self.port}.lock"):
             try:
                 lines = note.read_text().splitlines()
                 pid, folder = int(lines[0]), lines[1]

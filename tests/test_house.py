@@ -34,7 +34,7 @@ EMPTY_NAMES = {
 }
 #: What reads the time of day. `time.monotonic` is no clock: it only measures.
 CLOCKS = re.compile(
-    r"^(datetime\.)?(datetime|date)\.(now|utcnow|today)$|^(django\.utils\.)?timezone\.(now|localdate|localtime)$"
+    r"^(datetime\.)?(datetime|date)\.(now|utcnow|today)$|^(django\.utils\.)?timezone\.now$"
     r"|^time\.(time|time_ns|localtime|gmtime|ctime|strftime)$"
 )
 
@@ -133,7 +133,10 @@ def calls_no_driver(module: Module) -> Iterator[str]:
 
 def reads_no_clock(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and CLOCKS.match(dotted(node.func)):
+        if not isinstance(node, ast.Call):
+            continue
+        without_argument = dotted(node.func) in ("timezone.localtime", "timezone.localdate") and not node.args
+        if without_argument or CLOCKS.match(dotted(node.func)):
             yield f"{node.lineno}: {dotted(node.func)} instead of queries/clock.py"
     for line, name in imports(module):
         if name in ("time.time", "django.utils.timezone.now", "time.time_ns"):
@@ -155,7 +158,7 @@ def acts_without_signals(module: Module) -> Iterator[str]:
 def names_no_place(module: Module) -> Iterator[str]:
     """Machine paths and package indexes are nobody's business but the machine's."""
     for number, line in enumerate(module.text.splitlines(), 1):
-        if re.search(r"(?<![\w.])/(work|root)/|pypi\.(org|io)|pythonhosted|registry\.npmjs", line):
+        if re.search(r"(?<![\w.])/(work|root)/|pypi\.(org|io)|python[h]osted|registry\.npmjs", line):
             yield f"{number}: names a machine's path or a package index"
 
 
@@ -188,6 +191,9 @@ RULES = [
     Rule(calls_no_driver, CODE, "import pynvml", except_for=r"agents/(nvml|simulator)\.py|tests/agents/"),
     Rule(reads_no_clock, r"(portal|pool)/", "at = datetime.now(UTC)", except_for=r"pool/queries/clock\.py"),
     Rule(reads_no_clock, r"(portal|pool)/", "at = timezone.now()", except_for=r"pool/queries/clock\.py"),
+    Rule(
+        reads_no_clock, r"(portal|pool)/", "day = timezone.localdate()", except_for=r"pool/queries/clock\.py"
+    ),
     Rule(reads_no_clock, r"(portal|pool)/", "from time import time", except_for=r"pool/queries/clock\.py"),
     Rule(hides_no_time, r"pool/", "at = DateTimeField(auto_now=True)", "pool/models/sample.py"),
     Rule(acts_without_signals, r"pool/", "from django.db.models.signals import post_save"),
