@@ -130,6 +130,7 @@ class Postgres(Server):
     def _connect(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(
             host=str(self.place.sockets),
+            port=self.port,
             user=self.user,
             dbname="postgres",
             autocommit=True,

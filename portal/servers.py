@@ -76,8 +76,9 @@ class Server:
         assert process is not None
         ready = wait_until(lambda: process.poll() is not None or self.answers(), START_SECONDS)
         if not ready or process.poll() is not None:
+            words = self.last_words()  # before our own stop adds to them
             self.stop()
-            raise Fault(f"{self.name} did not start; the end of {self.log}: {self.last_words()}")
+            raise Fault(f"{self.name} did not start; the end of {self.log}: {words}")
 
     def answers(self) -> bool:
         raise NotImplementedError
