@@ -47,6 +47,9 @@ class Reservation(models.Model):
     visibility = models.CharField(max_length=8, choices=Visibility.choices, default=Visibility.TEAM)
     version = models.PositiveIntegerField(default=1)
 
+    #: No column: whether this row answers an Idempotency-Key that was used before.
+    replayed = False
+
     class Meta:
         indexes = [
             models.Index(fields=["team", "-created_at", "-id"], name="reservation_team"),

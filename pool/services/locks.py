@@ -25,7 +25,9 @@ R = TypeVar("R")
 
 TIMEOUT_MS = 3_000
 _BUSY = "55P03"  # lock_not_available
-_LOST = frozenset({"23P01", "40P01", "40001"})  # exclusion_violation, deadlock_detected, serialization_failure
+_LOST = frozenset(
+    {"23P01", "40P01", "40001"}
+)  # exclusion_violation, deadlock_detected, serialization_failure
 
 
 def use_case(function: Callable[P, R]) -> Callable[P, R]:
@@ -82,6 +84,6 @@ def gpus(ids: Iterable[int]) -> list[Gpu]:
     )
 
 
-def changed(locked: Pool) -> None:
-    """Draw the pool's next change number: decisions that were taken before it must look again."""
-    Pool.objects.filter(pk=locked.pk).update(change=F("change") + 1)
+def changed(pool_id: int) -> None:
+    """Draw the next change number of a locked pool: what was decided before it must look again."""
+    Pool.objects.filter(pk=pool_id).update(change=F("change") + 1)

@@ -1,0 +1,171 @@
+"""Reservations as somebody may see them, and as doors show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Prefetch, Q, QuerySet
+
+from pool.core.health import stale
+from pool.core.states import TERMINAL, State
+from pool.models import Allocation, Event, Node, Reservation
+from pool.queries import clock, teams
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser
+
+    from pool.models import User
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationView:
+    """One slice or whole GPU. `gpu` is its index on the node, (start, size) its span of `grid` slices.
+
+    `env` holds what a process needs to find it; {} while it cannot be used.
+    """
+
+    id: UUID
+    node: str
+    gpu: int
+    gpu_uuid: str
+    kind: str
+    model: str
+    profile: str
+    start: int
+    size: int
+    grid: int
+    mig_uuid: str
+    env: Mapping[str, str]
+    ready_at: datetime | None
+    access: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationView:
+    """What REST and pages show. `unknown_since`: its nodes that are not heard from (None: never heard)."""
+
+    id: UUID
+    state: str
+    state_reason: str
+    start: datetime
+    end: datetime | None
+    version: int
+    title: str
+    team: str
+    pool: str
+    owner: str
+    booked_by: str
+    klass: str
+    ask: dict[str, Any]
+    charge_milli: int
+    visibility: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    unknown_since: Mapping[str, datetime | None]
+    allocations: tuple[AllocationView, ...]
+
+
+def visible_to(user: User | AnonymousUser) -> QuerySet[Reservation]:
+    """The user's own, those of the user's teams and subteams, and those shown to everyone; or all."""
+    rows = _whole(Reservation.objects.all())
+    if not user.is_active or user.pk is None:
+        return rows.none()
+    if teams.sees_all(user):
+        return rows
+    return rows.filter(
+        Q(team__in=teams.reach(user)) | Q(owner=user.pk) | Q(visibility=Reservation.Visibility.EVERYONE)
+    )
+
+
+def mine(user: User | AnonymousUser) -> QuerySet[Reservation]:
+    """Those that the user owns and that are not over, by start."""
+    rows = visible_to(user).filter(owner=user.pk).exclude(state__in=TERMINAL)
+    return rows.order_by("period__startswith", "pk")
+
+
+def events(reservation: Reservation) -> QuerySet[Event]:
+    """What happened to it, oldest first."""
+    return Event.objects.filter(reservation_id=reservation.pk).order_by("pk")
+
+
+def as_resource(row: Reservation) -> ReservationView:
+    """What doors show of a row that came from `visible_to`."""
+    allocations = list(row.allocations.all())
+    return ReservationView(
+        id=row.pk,
+        state=row.state,
+        state_reason=row.state_reason,
+        start=row.period.lower,
+        end=row.period.upper,
+        version=row.version,
+        title=row.title,
+        team=row.team.name,
+        pool=row.pool.name,
+        owner=row.owner.username,
+        booked_by=row.booked_by.username,
+        klass=row.klass,
+        ask=row.ask,
+        charge_milli=row.charge_milli,
+        visibility=row.visibility,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        unknown_since={} if row.state in TERMINAL else _unheard(one.gpu.node for one in allocations),
+        allocations=tuple(_allocation(one, row) for one in allocations),
+    )
+
+
+def _whole(rows: QuerySet[Reservation]) -> QuerySet[Reservation]:
+    """With all that `as_resource` reads, in two statements."""
+    allocations = Allocation.objects.select_related("gpu__node").order_by(
+        "gpu__node__name", "gpu__index", "span"
+    )
+    return rows.select_related("team", "pool", "owner", "booked_by").prefetch_related(
+        Prefetch("allocations", allocations)
+    )
+
+
+def _unheard(nodes: Any) -> dict[str, datetime | None]:
+    now = clock.real_now()
+    found: dict[str, datetime | None] = {}
+    for node in nodes:
+        if is_unknown(node, now):
+            found[node.name] = node.unknown_since or node.received_at
+    return found
+
+
+def is_unknown(node: Node, real_now: datetime) -> bool:
+    """Whether the node has missed three reports, whether a lane has noticed it yet or not."""
+    return node.unknown_since is not None or stale(node.received_at, real_now, settings.REPORT_SECONDS)
+
+
+def _allocation(one: Allocation, row: Reservation) -> AllocationView:
+    return AllocationView(
+        id=one.pk,
+        node=one.gpu.node.name,
+        gpu=one.gpu.index,
+        gpu_uuid=one.gpu.uuid,
+        kind=one.kind,
+        model=one.model,
+        profile=one.profile,
+        start=one.span.lower,
+        size=one.span.upper - one.span.lower,
+        grid=one.gpu.grid,
+        mig_uuid=one.mig_uuid,
+        env=_env(one, row),
+        ready_at=one.ready_at,
+        access=one.gpu.node.access,
+    )
+
+
+def _env(one: Allocation, row: Reservation) -> dict[str, str]:
+    if row.state != State.ACTIVE or one.ready_at is None:
+        return {}
+    device = one.mig_uuid or one.gpu.uuid
+    return {"CUDA_VISIBLE_DEVICES": device, "NVIDIA_VISIBLE_DEVICES": device}

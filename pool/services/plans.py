@@ -1,0 +1,144 @@
+"""Steps that choose where a booking goes: what fits in a snapshot and is within the team's quota.
+
+No database in here: callers take the snapshot and write what is chosen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pool.core import placement, quota
+from pool.core.errors import Code, Refusal
+from pool.core.period import Period
+from pool.core.placement import Candidate, GpuView, Pick
+from pool.core.quota import Line
+from pool.core.shapes import Ask, Class
+from pool.queries.snapshot import Snapshot
+
+
+class NoRoom(Exception):
+    """Nothing fits for the whole time; carries the reading on which that was decided."""
+
+    def __init__(self, snap: Snapshot) -> None:
+        super().__init__("no room")
+        self.snap = snap
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """GPUs and spans for one booking. Not `clean`: the booking before is still on one of them."""
+
+    picks: tuple[Pick, ...]
+    clean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be placed: `period` counts in quota, `blocked` (with clean-up) on GPUs."""
+
+    ask: Ask
+    period: Period
+    blocked: Period
+    klass: Class
+
+
+def choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
+    """The plans that fit and are within quota, best first; at least one.
+
+    Raises `NoRoom`, or QUOTA_EXCEEDED for the best plan when quota forbids all.
+    """
+    gpus, clean_gpus, refused = snap.gpus, snap.clean_gpus, None
+    while True:
+        found = _fitting(gpus, clean_gpus, wanted)
+        if not found:
+            raise refused or NoRoom(snap)
+        refusals = [over_quota(snap, charges(plan.picks), wanted) for plan in found]
+        within = [plan for plan, refusal in zip(found, refusals, strict=True) if refusal is None]
+        if within:
+            return within
+        # All of the best are of models without quota: look at the others, too.
+        refused = refused or refusals[0]
+        tight = _tight_model(found[0], refusals[0])
+        gpus = tuple(gpu for gpu in gpus if gpu.model != tight)
+        clean_gpus = tuple(gpu for gpu in clean_gpus if gpu.model != tight)
+
+
+def charges(picks: Sequence[Pick]) -> Counter[str]:
+    """What the picks count, in milli, by GPU model."""
+    total: Counter[str] = Counter()
+    for pick in picks:
+        total[pick.model] += pick.charge_milli
+    return total
+
+
+def over_quota(snap: Snapshot, model_charges: Mapping[str, int], wanted: Wanted) -> Refusal | None:
+    """The refusal when these charges do not fit the team's lines at every instant of the period.
+
+    Everything stays within the cap; online work, which nobody can take back,
+    stays within the guaranteed.
+    """
+    try:
+        quota.check(snap.lines, model_charges, _uses(snap, None), wanted.period)
+        if wanted.klass == Class.ONLINE:
+            firm = [replace(line, cap_milli=line.guaranteed_milli) for line in snap.lines]
+            quota.check(firm, model_charges, _uses(snap, Class.ONLINE), wanted.period)
+    except Refusal as refusal:
+        if wanted.klass == Class.ONLINE and _is_guaranteed(refusal, snap.lines):
+            return Refusal(refusal.code, **{**refusal.data, "reason": "online_over_guaranteed"})
+        return refusal
+    return None
+
+
+def no_capacity(snap: Snapshot, wanted: Wanted, first: datetime | None) -> Refusal:
+    """The refusal with the numbers: asked, free, offered, what is in the way, the first time it fits."""
+    short = placement.shortfall(snap.gpus, wanted.ask, wanted.blocked)
+    return Refusal(
+        Code.NO_CAPACITY,
+        asked=short.asked,
+        free=short.free,
+        offered=short.offered,
+        counts=dict(short.counts),
+        first_time=first.isoformat() if first else None,
+    )
+
+
+def _fitting(gpus: tuple[GpuView, ...], clean_gpus: tuple[GpuView, ...], wanted: Wanted) -> list[Plan]:
+    """Where it can start at once; only if there is nothing, where it has to wait for a clean-up."""
+    clean = placement.candidates(clean_gpus, wanted.ask, wanted.blocked)
+    if clean or clean_gpus == gpus:
+        return [_plan(candidate, clean=True) for candidate in clean]
+    return [_plan(c, clean=False) for c in placement.candidates(gpus, wanted.ask, wanted.blocked)]
+
+
+def _plan(candidate: Candidate, *, clean: bool) -> Plan:
+    return Plan(candidate.picks, clean)
+
+
+def _uses(snap: Snapshot, klass: Class | None) -> dict[int, list[tuple[Period, int]]]:
+    """The team's uses on each of its lines, of one class or of all."""
+    return {
+        line.id: [
+            (use.period, use.milli)
+            for use in snap.uses
+            if line.model in (None, use.model) and klass in (None, use.klass)
+        ]
+        for line in snap.lines
+    }
+
+
+def _is_guaranteed(refusal: Refusal, lines: Sequence[Line]) -> bool:
+    """Whether the figure that was exceeded is a guarantee below its line's cap."""
+    return any(
+        line.id == refusal.data["line"] and refusal.data["cap"] == line.guaranteed_milli < line.cap_milli
+        for line in lines
+    )
+
+
+def _tight_model(plan: Plan, refusal: Refusal | None) -> str:
+    """The model to do without: the one whose line is full, else the one that counts most."""
+    named = refusal.data["model"] if refusal else None
+    used = charges(plan.picks)
+    return named if named in used else max(used, key=lambda model: (used[model], model))
