@@ -50,8 +50,17 @@ OPTIONS = {
 }
 
 #: What a node's Redis user may do, and only on its own keys; INFO is what kombu asks for.
-RULES = tuple(
-    "+@all,-@admin,-@dangerous,-@scripting,-scan,-randomkey,-dbsize,-client|tracking,-pubsub,+info".split(",")
+RULES = (
+    "+@all",
+    "-@admin",
+    "-@dangerous",
+    "-@scripting",
+    "-scan",
+    "-randomkey",
+    "-dbsize",
+    "-client|tracking",
+    "-pubsub",
+    "+info",
 )
 
 

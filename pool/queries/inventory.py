@@ -1,0 +1,229 @@
+"""Pools, nodes and GPUs as they are, what is offered, and how much there is.
+
+Everybody who is signed in sees the inventory. What one GPU holds: gpus.py,
+whose names doors reach through this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Prefetch, QuerySet
+
+from pool.core import health, mig, wire
+from pool.models import Blocker, Gpu, Node, Pool
+from pool.queries import clock, snapshot
+from pool.queries.gpus import Cell, GpuGrid, Holding, Preview, gpu_grid, holdings, preview_manage
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser
+
+    from pool.models import User
+
+__all__ = [
+    "CapacityRow",
+    "Cell",
+    "GpuGrid",
+    "Holding",
+    "Preview",
+    "ProfileRow",
+    "capacity",
+    "gpu_grid",
+    "gpus_visible_to",
+    "holdings",
+    "node_unknown",
+    "nodes_visible_to",
+    "pools_visible_to",
+    "preview_manage",
+    "profiles",
+    "update_needed",
+    "why_unusable",
+]
+
+
+def pools_visible_to(user: User | AnonymousUser) -> QuerySet[Pool]:
+    """Every pool, for whoever is signed in and active."""
+    return Pool.objects.order_by("name") if user.is_active else Pool.objects.none()
+
+
+def nodes_visible_to(user: User | AnonymousUser) -> QuerySet[Node]:
+    """Every node with its pool."""
+    nodes = Node.objects.select_related("pool").order_by("name")
+    return nodes if user.is_active else nodes.none()
+
+
+def gpus_visible_to(user: User | AnonymousUser) -> QuerySet[Gpu]:
+    """Every GPU with node, pool, state and blockers; those retired come last on their node."""
+    gpus = Gpu.objects.select_related("node__pool", "state").order_by("node__name", "retired_at", "index")
+    gpus = gpus.prefetch_related(Prefetch("blockers", Blocker.objects.order_by("span", "kind")))
+    return gpus if user.is_active else gpus.none()
+
+
+# --- How it is ----------------------------------------------------------------
+
+
+def node_unknown(node: Node) -> bool:
+    """Whether what the node last said no longer counts: three reports are missing, or it is not back yet."""
+    return node.unknown_since is not None or health.stale(
+        node.received_at, clock.real_now(), settings.REPORT_SECONDS
+    )
+
+
+def update_needed(node: Node) -> bool:
+    """Whether the node's agent speaks a version that is not accepted any more."""
+    return node.wire not in wire.ACCEPTED and bool(node.agent)
+
+
+def why_unusable(gpu: Gpu) -> str | None:
+    """retired, lost, observe, frozen or unknown, the first that holds; None: bookings are placed on it.
+
+    Takes a GPU with its node, pool, state and blockers (`gpus_visible_to`).
+    """
+    state = getattr(gpu, "state", None)
+    if gpu.retired_at is not None:
+        return "retired"
+    if state is not None and state.lost:
+        return "lost"
+    if not gpu.managed:
+        return "observe"
+    if gpu.frozen or gpu.node.frozen or gpu.node.agent_frozen or gpu.node.pool.frozen:
+        return "frozen"
+    missing = any(one.kind == Blocker.Kind.UNKNOWN for one in gpu.blockers.all())
+    return "unknown" if state is None or missing or node_unknown(gpu.node) else None
+
+
+# --- What is offered ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """A profile of one model. `capacity`: how many of it alone all its GPUs could hold.
+
+    Counted are GPUs that have been reported, are managed for MIG and not
+    retired. Memory and SMs are None where neither driver nor catalogue says.
+    """
+
+    name: str
+    model: str
+    grid: int
+    size: int
+    compute_slices: int
+    memory_mib: int | None
+    sm: int | None
+    capacity: int
+
+
+_OFFERS = """
+SELECT gpu.model, gpu.grid, gpu.profiles::text, count(*)
+FROM pool_gpu gpu JOIN pool_node node ON node.id = gpu.node_id
+WHERE gpu.use = 'mig' AND gpu.managed AND gpu.retired_at IS NULL AND gpu.profiles IS NOT NULL
+    AND (%(pool)s::bigint IS NULL OR node.pool_id = %(pool)s)
+GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+
+
+def profiles(pool: Pool | None) -> list[ProfileRow]:
+    """What can be asked for by name, by model and size; of one pool or of all."""
+    with connection.cursor() as cursor:
+        cursor.execute(_OFFERS, {"pool": pool and pool.pk})
+        groups = cursor.fetchall()
+    found: dict[tuple[str, str], ProfileRow] = {}
+    for model, grid, offers, count in groups:
+        for profile in snapshot.profiles_of(model, offers, grid):
+            row = _profile_row(profile, model, grid, count * mig.most(profile))
+            key = (model, profile.name)
+            found[key] = _both(found[key], row) if key in found else row
+    return sorted(found.values(), key=lambda row: (row.model, row.size, row.name))
+
+
+def _profile_row(profile: mig.Profile, model: str, grid: int, capacity: int) -> ProfileRow:
+    return ProfileRow(
+        name=profile.name,
+        model=model,
+        grid=grid,
+        size=profile.size,
+        compute_slices=profile.compute_slices,
+        memory_mib=profile.memory_mib,
+        sm=profile.sm,
+        capacity=capacity,
+    )
+
+
+def _both(one: ProfileRow, other: ProfileRow) -> ProfileRow:
+    """The same profile under two drivers: what both have at least."""
+    figures = [
+        min((v for v in pair if v is not None), default=None)
+        for pair in ((one.memory_mib, other.memory_mib), (one.sm, other.sm))
+    ]
+    capacity = one.capacity + other.capacity
+    return ProfileRow(
+        one.name, one.model, one.grid, one.size, one.compute_slices, figures[0], figures[1], capacity
+    )
+
+
+# --- How much -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRow:
+    """GPUs of one model and use, each counted once: usable, or under the first thing that is against it.
+
+    `total_gpus` leaves out the retired. `held_milli_now` is what bookings block
+    at this moment, from their spans, in thousandths of a GPU.
+    """
+
+    model: str
+    use: str
+    total_gpus: int
+    usable: int
+    unknown: int
+    lost: int
+    observed: int
+    frozen: int
+    retired: int
+    held_milli_now: int
+
+
+_CAPACITY = """
+WITH held AS (
+    SELECT alloc.gpu_id, sum(upper(alloc.span) - lower(alloc.span)) AS slices
+    FROM pool_allocation alloc JOIN pool_reservation booked ON booked.id = alloc.reservation_id
+    WHERE alloc.holds AND booked.pool_id = %(pool)s AND alloc.blocked @> %(now)s::timestamptz
+    GROUP BY alloc.gpu_id
+), seen AS (
+    SELECT gpu.model, gpu.use, 1000 * coalesce(held.slices, 0) / gpu.grid AS milli,
+        CASE WHEN gpu.retired_at IS NOT NULL THEN 'retired'
+             WHEN state.lost THEN 'lost'
+             WHEN NOT gpu.managed THEN 'observe'
+             WHEN gpu.frozen OR node.frozen OR node.agent_frozen OR pool.frozen THEN 'frozen'
+             WHEN state.gpu_id IS NULL OR node.unknown_since IS NOT NULL
+                 OR coalesce(node.received_at < %(fresh)s, true)
+                 OR EXISTS (SELECT 1 FROM pool_blocker b WHERE b.gpu_id = gpu.id AND b.kind = 'unknown')
+                 THEN 'unknown'
+             ELSE 'usable' END AS status
+    FROM pool_gpu gpu
+    JOIN pool_node node ON node.id = gpu.node_id
+    JOIN pool_pool pool ON pool.id = node.pool_id
+    LEFT JOIN pool_gpustate state ON state.gpu_id = gpu.id
+    LEFT JOIN held ON held.gpu_id = gpu.id
+    WHERE node.pool_id = %(pool)s
+)
+SELECT model, use, count(*) FILTER (WHERE status <> 'retired'),
+    count(*) FILTER (WHERE status = 'usable'), count(*) FILTER (WHERE status = 'unknown'),
+    count(*) FILTER (WHERE status = 'lost'), count(*) FILTER (WHERE status = 'observe'),
+    count(*) FILTER (WHERE status = 'frozen'), count(*) FILTER (WHERE status = 'retired'),
+    coalesce(sum(milli), 0)::bigint
+FROM seen GROUP BY model, use ORDER BY model, use
+"""
+
+
+def capacity(pool: Pool) -> list[CapacityRow]:
+    """What the pool has, by model and use, in one reading."""
+    fresh = clock.real_now() - timedelta(seconds=settings.REPORT_SECONDS * health.MISSED)
+    with connection.cursor() as cursor:
+        cursor.execute(_CAPACITY, {"pool": pool.pk, "now": clock.now(), "fresh": fresh})
+        return [CapacityRow(*row) for row in cursor.fetchall()]
