@@ -64,22 +64,26 @@ class Row:
     next_step: Words
 
 
-#: What stands in the way of a placement; the numbers count things and name nobody.
+#: Why GPUs do not take an ask, each counted once (core.placement); nobody is named.
 IN_THE_WAY: Mapping[str, Words] = {
     "busy": _("%(n)s booked"),
-    "booked": _("%(n)s booked"),
+    "media": _("%(n)s without a free media engine"),
+    "limit": _("%(n)s with the most slices of that kind"),
+    "room": _("%(n)s with some room"),
+    "same_node": _("%(n)s with room on other nodes"),
     "unknown": _("%(n)s not heard from"),
     "frozen": _("%(n)s frozen"),
     "observe": _("%(n)s only observed, not managed"),
     "lost": _("%(n)s lost"),
     "retired": _("%(n)s retired"),
     "blocked": _("%(n)s occupied by something that is not booked"),
-    "no_such_model": _("%(n)s of another model"),
+    "unusable": _("%(n)s not usable"),
+    "node": _("%(n)s on other nodes than asked"),
+    "no_such_model": _("%(n)s of other models"),
     "wrong_use": _("%(n)s set to another use"),
-    "media": _("%(n)s without a free media engine"),
-    "other_node": _("%(n)s on other nodes"),
+    "no_such_profile": _("%(n)s without that profile"),
     "too_small": _("%(n)s too small"),
-    "no_profile": _("%(n)s without that profile"),
+    "memory_unknown": _("%(n)s whose memory is not known"),
 }
 
 TABLE: Mapping[str, Row] = {
@@ -318,7 +322,7 @@ def _reasons(data: Mapping[str, Any]) -> list[str]:
     """What stands in the way, by kind, and when the same would fit."""
     counts = data.get("counts") or {}
     kinds = [str(IN_THE_WAY[k]) % {"n": n} for k, n in counts.items() if n and k in IN_THE_WAY]
-    lines = [str(_("In the way: %(kinds)s.")) % {"kinds": ", ".join(kinds)}] if kinds else []
+    lines = [str(_("GPUs: %(kinds)s.")) % {"kinds": ", ".join(kinds)}] if kinds else []
     if data.get("first_time"):
         lines.append(str(_("First free: %(at)s.")) % {"at": _shown(data["first_time"])})
     return lines

@@ -21,7 +21,9 @@ from portal.errors import DoorCode
 from portal.logs import acts
 
 if TYPE_CHECKING:
-    from pool.models import Token, User
+    from django.db.models import QuerySet
+
+    from pool.models import Reservation, Team, Token, User
 
 _BEARER = re.compile(r"bearer +([!-~]{1,512})", re.IGNORECASE)
 
@@ -57,6 +59,17 @@ class BrowserSession(SessionAuthentication):
             super().enforce_csrf(request)
         except Exception as error:
             raise DoorRefusal(DoorCode.CSRF) from error
+
+
+def bound_team(request: Request) -> Team | None:
+    """The one team that the request's token is for; None: no token, or one that is not bound."""
+    return request.auth.team if request.auth is not None else None
+
+
+def within_token(request: Request, rows: QuerySet[Reservation]) -> QuerySet[Reservation]:
+    """Of these reservations, those that the request's token reaches."""
+    team = bound_team(request)
+    return rows if team is None else rows.filter(team=team)
 
 
 def principal(request: Request) -> str:

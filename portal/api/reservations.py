@@ -5,14 +5,12 @@ The rules are in pool.services.reservations; what a body may hold is in wishes.p
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from django.http import HttpResponse
 from rest_framework.request import Request
 
@@ -22,11 +20,12 @@ from pool.core.states import State
 from pool.queries import access, clock
 from pool.queries import reservations as queries
 from pool.services import reservations as services
-from pool.services.idempotency import Claim
+from pool.services.idempotency import Claim, fingerprint
 from portal.api import paging, wishes
-from portal.api.auth import principal
+from portal.api.auth import bound_team, principal, within_token
 from portal.api.door import Door, json_object
 from portal.api.problems import answer
+from portal.api.times import instant
 
 if TYPE_CHECKING:
     from pool.models import Reservation as Row
@@ -47,13 +46,15 @@ class Reservations(Door):
     parameters = paging.PARAMETERS | {"team", "state", "overlaps"}
 
     def get(self, request: Request) -> HttpResponse:
-        rows = _filtered(queries.visible_to(request.user), request)
+        rows = _filtered(within_token(request, queries.visible_to(request.user)), request)
         return paging.listing(request, rows, NEWEST_FIRST, _shown)
 
     def post(self, request: Request) -> HttpResponse:
         body = json_object(request)
         wish = wishes.booking(body)
-        claim = _claim(request, body)
+        team = bound_team(request)
+        if team is not None and team.name != wish.team:
+            raise Refusal(Code.FORBIDDEN, token_team=team.name)
         booked = services.book(
             actor=request.user,
             team=wish.team,
@@ -66,14 +67,14 @@ class Reservations(Door):
             klass=wish.klass,
             owner=wish.owner,
             now=clock.now(),
-            claim=claim,
+            claim=_claim(request, body),
         )
         return _created(request, booked)
 
 
 class Reservation(Door):
     def get(self, request: Request, pk: uuid.UUID) -> HttpResponse:
-        return _one(access.reservation(request.user, pk))
+        return _one(_seen(request, pk))
 
 
 class Extend(Door):
@@ -83,34 +84,46 @@ class Extend(Door):
         until = wishes.extension(json_object(request))
         services.extend(
             actor=request.user,
-            reservation_id=pk,
+            reservation_id=_seen(request, pk).pk,
             end=until.end,
             duration=until.duration,
             version=_known_version(request),
             now=clock.now(),
         )
-        return _one(access.reservation(request.user, pk))
+        return _one(_seen(request, pk))
 
 
 class Release(Door):
-    """End it now, or cancel it before its start; doing it twice is one refusal, not two ends."""
+    """End it now, or cancel it before its start; a second time is refused, since nothing is left to end."""
 
     def post(self, request: Request, pk: uuid.UUID) -> HttpResponse:
         wishes.nothing(json_object(request))
         services.release(
-            actor=request.user, reservation_id=pk, version=_known_version(request), now=clock.now()
+            actor=request.user,
+            reservation_id=_seen(request, pk).pk,
+            version=_known_version(request),
+            now=clock.now(),
         )
-        return _one(access.reservation(request.user, pk))
+        return _one(_seen(request, pk))
 
 
 class Events(Door):
     """What happened to it, oldest first."""
 
-    parameters: ClassVar[frozenset[str]] = paging.PARAMETERS
+    parameters = paging.PARAMETERS
 
     def get(self, request: Request, pk: uuid.UUID) -> HttpResponse:
-        rows = queries.events(access.reservation(request.user, pk))
+        rows = queries.events(_seen(request, pk))
         return paging.listing(request, rows, OLDEST_FIRST, lambda page: [_event(e) for e in page])
+
+
+def _seen(request: Request, pk: uuid.UUID) -> Row:
+    """The reservation, if the caller may see it and a token that is bound to a team is bound to this one."""
+    row = access.reservation(request.user, pk)
+    team = bound_team(request)
+    if team is not None and row.team_id != team.pk:
+        raise Refusal(Code.NOT_FOUND)
+    return row
 
 
 def resource(view: ReservationView) -> dict[str, Any]:
@@ -131,11 +144,6 @@ def resource(view: ReservationView) -> dict[str, Any]:
         "ask": view.ask,
         "allocations": [_allocation(a) for a in view.allocations],
     }
-
-
-def instant(at: datetime | None) -> str | None:
-    """RFC 3339 in UTC with Z; None stays null."""
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z") if at else None
 
 
 def _allocation(view: AllocationView) -> dict[str, Any]:
@@ -177,9 +185,11 @@ def _one(row: Row, status: int = 200) -> HttpResponse:
 
 
 def _created(request: Request, booked: Row) -> HttpResponse:
-    """The reservation as it is now; for a key seen before too, and then it says so."""
+    """The reservation as it is now; for a key that was seen before, too, and then it says so."""
     response = _one(access.reservation(request.user, booked.pk), status=201)
     response["Location"] = request.build_absolute_uri(f"{request.path}/{booked.pk}")
+    if booked.replayed:
+        response["Idempotency-Replayed"] = "true"
     return response
 
 
@@ -192,13 +202,12 @@ def _claim(request: Request, body: dict[str, Any]) -> Claim | None:
         raise Refusal(
             Code.MALFORMED, pointer="Idempotency-Key", why="1 to 255 visible characters are allowed"
         )
-    canonical = msgspec.json.encode(body, order="sorted")
     return Claim(
         principal=principal(request),
         method="POST",
         path=request.path,
         key=key,
-        fingerprint=hashlib.sha256(canonical).hexdigest(),
+        fingerprint=fingerprint(body),
     )
 
 

@@ -1,0 +1,201 @@
+"""Pools, nodes, GPUs and profiles over REST; read only.
+
+Unknown is null, never 0 or free. Who holds a slice is told only to those who
+may see that reservation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from pool.queries import access
+from pool.queries import inventory as queries
+from portal.api import paging
+from portal.api.door import Door
+from portal.api.problems import answer
+from portal.api.times import instant
+
+if TYPE_CHECKING:
+    from pool.models import Gpu as GpuRow
+    from pool.models import Node as NodeRow
+    from pool.models import Pool as PoolRow
+    from pool.queries.inventory import CapacityRow, Cell, ProfileRow
+
+BY_NAME = paging.Order(("name", "pk"))
+BY_PLACE = paging.Order(("node__name", "index", "pk"))
+
+
+class Pools(Door):
+    parameters = paging.PARAMETERS
+
+    def get(self, request: Request) -> HttpResponse:
+        return paging.listing(request, queries.pools_visible_to(request.user), BY_NAME, _pools)
+
+
+class Nodes(Door):
+    parameters = paging.PARAMETERS | {"pool"}
+
+    def get(self, request: Request) -> HttpResponse:
+        rows = queries.nodes_visible_to(request.user)
+        if "pool" in request.query_params:
+            rows = rows.filter(pool=access.pool(request.user, request.query_params["pool"]))
+        return paging.listing(request, rows, BY_NAME, lambda page: [_node(row) for row in page])
+
+
+class Node(Door):
+    """A node with its GPUs."""
+
+    def get(self, request: Request, name: str) -> HttpResponse:
+        node = access.node(request.user, name)
+        gpus = queries.gpus_visible_to(request.user).filter(node=node)
+        return answer(_node(node) | {"gpus": [_gpu(gpu) for gpu in gpus]})
+
+
+class Gpus(Door):
+    parameters = paging.PARAMETERS | {"pool", "node"}
+
+    def get(self, request: Request) -> HttpResponse:
+        rows = queries.gpus_visible_to(request.user)
+        if "pool" in request.query_params:
+            rows = rows.filter(node__pool=access.pool(request.user, request.query_params["pool"]))
+        if "node" in request.query_params:
+            rows = rows.filter(node=access.node(request.user, request.query_params["node"]))
+        return paging.listing(request, rows, BY_PLACE, lambda page: [_gpu(row) for row in page])
+
+
+class Gpu(Door):
+    """A GPU with what it shall hold and what it was last seen to hold."""
+
+    def get(self, request: Request, uuid: str) -> HttpResponse:
+        gpu = access.gpu(request.user, uuid)
+        seen = queries.gpu_grid(gpu, request.user)
+        return answer(
+            _gpu(gpu)
+            | {
+                "mig": seen.mig,
+                "wanted": _cells(seen.wanted),
+                "observed": _cells(seen.observed),
+                "blockers": _cells(seen.blockers),
+            }
+        )
+
+
+class Profiles(Door):
+    """What can be asked for by name, in one pool or in all."""
+
+    parameters = frozenset({"pool"})
+
+    def get(self, request: Request) -> HttpResponse:
+        name = request.query_params.get("pool")
+        pool = None if name is None else access.pool(request.user, name)
+        return answer({"results": [_profile(row) for row in queries.profiles(pool)], "next": None})
+
+
+def _pools(page: Sequence[PoolRow]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": pool.name,
+            "title": pool.title,
+            "zone": pool.zone,
+            "frozen": pool.frozen,
+            "version": pool.version,
+            "capacity": [_capacity(row) for row in queries.capacity(pool)],
+        }
+        for pool in page
+    ]
+
+
+def _capacity(row: CapacityRow) -> dict[str, Any]:
+    return {
+        "model": row.model,
+        "use": row.use,
+        "gpus": row.total_gpus,
+        "usable": row.usable,
+        "unknown": row.unknown,
+        "lost": row.lost,
+        "observed": row.observed,
+        "frozen": row.frozen,
+        "retired": row.retired,
+        "held": row.held_milli_now / 1000,
+    }
+
+
+def _node(node: NodeRow) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "pool": node.pool.name,
+        "unknown": queries.node_unknown(node),
+        "unknown_since": instant(node.unknown_since),
+        "received_at": instant(node.received_at),
+        "agent": node.agent or None,
+        "driver": node.driver or None,
+        "update_needed": queries.update_needed(node),
+        "access": node.access,
+        "frozen": node.frozen,
+        "agent_frozen": node.agent_frozen,
+        "dropped_values": node.dropped_values,
+        "version": node.version,
+    }
+
+
+def _gpu(gpu: GpuRow) -> dict[str, Any]:
+    why = queries.why_unusable(gpu)
+    state = getattr(gpu, "state", None)
+    heard = state is not None and why not in ("unknown", "lost", "retired")
+    return {
+        "uuid": gpu.uuid,
+        "node": gpu.node.name,
+        "pool": gpu.node.pool.name,
+        "index": gpu.index,
+        "name": gpu.name,
+        "model": gpu.model,
+        "memory_mib": gpu.memory_mib,
+        "grid": gpu.grid,
+        "mig_capable": gpu.mig_capable,
+        "use": gpu.use,
+        "managed": gpu.managed,
+        "usable": why is None,
+        "why": why,
+        "sampled_at": instant(_when(state)),
+        "readings": state.readings if state is not None and heard else None,
+    }
+
+
+def _when(state: Any) -> datetime | None:
+    return None if state is None else state.sampled_at
+
+
+def _cells(cells: Sequence[Cell] | None) -> list[dict[str, Any]] | None:
+    return None if cells is None else [_cell(cell) for cell in cells]
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    return {
+        "span": {"start": cell.start, "size": cell.size},
+        "kind": cell.kind,
+        "profile": cell.profile or None,
+        "mig_uuid": cell.mig_uuid or None,
+        "owned": cell.owned,
+        "busy": cell.busy,
+        "reservation": str(cell.reservation_id) if cell.reservation_id else None,
+        "team": cell.team or None,
+        "detail": cell.detail or None,
+    }
+
+
+def _profile(row: ProfileRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "model": row.model,
+        "grid": row.grid,
+        "size": row.size,
+        "compute_slices": row.compute_slices,
+        "memory_mib": row.memory_mib,
+        "sm": row.sm,
+        "capacity": row.capacity,
+    }
