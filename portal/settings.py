@@ -149,12 +149,12 @@ LANGUAGES = [("en", _("English")), ("zh-hans", _("Simplified Chinese"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 
 STATIC_URL = "/static/"
-STATIC_ROOT = Path(env_str("GPUPOOL_STATIC_ROOT", str(BASE_DIR / "staticfiles")))
 STATICFILES_DIRS = [BASE_DIR / "static"]
 # Hashed names need collectstatic; demo, tests and debugging serve the files as they lie.
 _plain = EMBEDDED or DEBUG
+STATIC_ROOT = env_str("GPUPOOL_STATIC_ROOT", "" if _plain else str(BASE_DIR / "staticfiles")) or None
 WHITENOISE_USE_FINDERS = _plain
-WHITENOISE_AUTOREFRESH = DEBUG
+WHITENOISE_AUTOREFRESH = _plain and not DEMO  # looks each file up anew instead of listing all at the start
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
