@@ -79,10 +79,13 @@ def refuse_unknown(request: Request, known: Collection[str]) -> None:
             raise DoorRefusal(DoorCode.UNKNOWN_PARAMETER, parameter=name[:64], known=sorted(known))
 
 
-def body_length(request: HttpRequest, limit: int) -> int:
-    """The declared length of the body: 411 without one, 413 above `limit`."""
+def body_length(request: HttpRequest, limit: int, default: int | None = None) -> int:
+    """The declared length of the body: 413 above `limit`, 411 if there is none and no `default`."""
     declared = request.META.get("CONTENT_LENGTH") or ""
-    if not declared.isascii() or not declared.isdigit() or request.META.get("HTTP_TRANSFER_ENCODING"):
+    chunked = bool(request.META.get("HTTP_TRANSFER_ENCODING"))
+    if not declared and default is not None and not chunked:
+        return default
+    if not declared.isascii() or not declared.isdigit() or chunked:
         raise DoorRefusal(DoorCode.LENGTH_REQUIRED)
     if int(declared[:12]) > limit:
         raise DoorRefusal(DoorCode.TOO_LARGE, bytes=int(declared[:12]), limit=limit)
@@ -94,7 +97,7 @@ def json_object(request: Request) -> dict[str, Any]:
 
     400 malformed, 411, 413, 415; 422 for characters that no text column can hold.
     """
-    if not body_length(request._request, BODY_LIMIT):
+    if not body_length(request._request, BODY_LIMIT, default=0):
         return {}
     content_type = request.META.get("CONTENT_TYPE", "").split(";")[0].strip().lower()
     if content_type != "application/json":
