@@ -46,12 +46,12 @@ class OnlyJson(BaseContentNegotiation):
 class Door(APIView):
     """A resource. Methods answer with `problems.answer`; whatever they raise becomes a problem."""
 
-    authentication_classes: ClassVar[list[Any]] = [TokenAuthentication, BrowserSession]
-    permission_classes: ClassVar[list[Any]] = [IsAuthenticated]
-    renderer_classes: ClassVar[list[Any]] = [JSONRenderer]
-    parser_classes: ClassVar[list[Any]] = [JSONParser]
+    authentication_classes = (TokenAuthentication, BrowserSession)
+    permission_classes = (IsAuthenticated,)
+    renderer_classes = (JSONRenderer,)
+    parser_classes = (JSONParser,)
     content_negotiation_class = OnlyJson
-    http_method_names: ClassVar[list[str]] = ["get", "head", "post"]
+    http_method_names = ["get", "head", "post"]
     #: Query parameters that this resource knows; any other is refused.
     parameters: ClassVar[frozenset[str]] = frozenset()
 

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from pool.queries import access
 from pool.queries import inventory as queries
 from portal.api import paging
+from portal.api.auth import user_of
 from portal.api.door import Door
 from portal.api.problems import answer
 from portal.api.times import instant
@@ -34,16 +35,16 @@ class Pools(Door):
     parameters = paging.PARAMETERS
 
     def get(self, request: Request) -> HttpResponse:
-        return paging.listing(request, queries.pools_visible_to(request.user), BY_NAME, _pools)
+        return paging.listing(request, queries.pools_visible_to(user_of(request)), BY_NAME, _pools)
 
 
 class Nodes(Door):
     parameters = paging.PARAMETERS | {"pool"}
 
     def get(self, request: Request) -> HttpResponse:
-        rows = queries.nodes_visible_to(request.user)
+        rows = queries.nodes_visible_to(user_of(request))
         if "pool" in request.query_params:
-            rows = rows.filter(pool=access.pool(request.user, request.query_params["pool"]))
+            rows = rows.filter(pool=access.pool(user_of(request), request.query_params["pool"]))
         return paging.listing(request, rows, BY_NAME, lambda page: [_node(row) for row in page])
 
 
@@ -51,8 +52,8 @@ class Node(Door):
     """A node with its GPUs."""
 
     def get(self, request: Request, name: str) -> HttpResponse:
-        node = access.node(request.user, name)
-        gpus = queries.gpus_visible_to(request.user).filter(node=node)
+        node = access.node(user_of(request), name)
+        gpus = queries.gpus_visible_to(user_of(request)).filter(node=node)
         return answer(_node(node) | {"gpus": [_gpu(gpu) for gpu in gpus]})
 
 
@@ -60,11 +61,11 @@ class Gpus(Door):
     parameters = paging.PARAMETERS | {"pool", "node"}
 
     def get(self, request: Request) -> HttpResponse:
-        rows = queries.gpus_visible_to(request.user)
+        rows = queries.gpus_visible_to(user_of(request))
         if "pool" in request.query_params:
-            rows = rows.filter(node__pool=access.pool(request.user, request.query_params["pool"]))
+            rows = rows.filter(node__pool=access.pool(user_of(request), request.query_params["pool"]))
         if "node" in request.query_params:
-            rows = rows.filter(node=access.node(request.user, request.query_params["node"]))
+            rows = rows.filter(node=access.node(user_of(request), request.query_params["node"]))
         return paging.listing(request, rows, BY_PLACE, lambda page: [_gpu(row) for row in page])
 
 
@@ -72,8 +73,8 @@ class Gpu(Door):
     """A GPU with what it shall hold and what it was last seen to hold."""
 
     def get(self, request: Request, uuid: str) -> HttpResponse:
-        gpu = access.gpu(request.user, uuid)
-        seen = queries.gpu_grid(gpu, request.user)
+        gpu = access.gpu(user_of(request), uuid)
+        seen = queries.gpu_grid(gpu, user_of(request))
         return answer(
             _gpu(gpu)
             | {
@@ -92,7 +93,7 @@ class Profiles(Door):
 
     def get(self, request: Request) -> HttpResponse:
         name = request.query_params.get("pool")
-        pool = None if name is None else access.pool(request.user, name)
+        pool = None if name is None else access.pool(user_of(request), name)
         return answer({"results": [_profile(row) for row in queries.profiles(pool)], "next": None})
 
 

@@ -54,11 +54,18 @@ def as_json(problem: Problem) -> dict[str, Any]:
         "status": problem.status,
         "detail": problem.detail,
         "code": problem.code,
-        "errors": list(problem.fields),
+        "errors": [{name: _utc(value) for name, value in one.items()} for one in problem.fields],
         "request_id": request_id.get(),
         "next_step": problem.next_step,
     }
-    return body | {name: value for name, value in problem.data.items() if name not in _OWN}
+    return body | {name: _utc(value) for name, value in problem.data.items() if name not in _OWN}
+
+
+def _utc(value: Any) -> Any:
+    """Instants as REST writes them, with Z."""
+    if isinstance(value, str) and value.endswith("+00:00"):
+        return value.removesuffix("+00:00") + "Z"
+    return value
 
 
 def refuse(

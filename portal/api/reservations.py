@@ -22,7 +22,7 @@ from pool.queries import reservations as queries
 from pool.services import reservations as services
 from pool.services.idempotency import Claim, fingerprint
 from portal.api import paging, wishes
-from portal.api.auth import bound_team, principal, within_token
+from portal.api.auth import bound_team, principal, user_of, within_token
 from portal.api.door import Door, json_object
 from portal.api.problems import answer
 from portal.api.times import instant
@@ -46,7 +46,7 @@ class Reservations(Door):
     parameters = paging.PARAMETERS | {"team", "state", "overlaps"}
 
     def get(self, request: Request) -> HttpResponse:
-        rows = _filtered(within_token(request, queries.visible_to(request.user)), request)
+        rows = _filtered(within_token(request, queries.visible_to(user_of(request))), request)
         return paging.listing(request, rows, NEWEST_FIRST, _shown)
 
     def post(self, request: Request) -> HttpResponse:
@@ -56,7 +56,7 @@ class Reservations(Door):
         if team is not None and team.name != wish.team:
             raise Refusal(Code.FORBIDDEN, token_team=team.name)
         booked = services.book(
-            actor=request.user,
+            actor=user_of(request),
             team=wish.team,
             pool=wish.pool,
             title=wish.title,
@@ -83,7 +83,7 @@ class Extend(Door):
     def post(self, request: Request, pk: uuid.UUID) -> HttpResponse:
         until = wishes.extension(json_object(request))
         services.extend(
-            actor=request.user,
+            actor=user_of(request),
             reservation_id=_seen(request, pk).pk,
             end=until.end,
             duration=until.duration,
@@ -99,7 +99,7 @@ class Release(Door):
     def post(self, request: Request, pk: uuid.UUID) -> HttpResponse:
         wishes.nothing(json_object(request))
         services.release(
-            actor=request.user,
+            actor=user_of(request),
             reservation_id=_seen(request, pk).pk,
             version=_known_version(request),
             now=clock.now(),
@@ -119,7 +119,7 @@ class Events(Door):
 
 def _seen(request: Request, pk: uuid.UUID) -> Row:
     """The reservation, if the caller may see it and a token that is bound to a team is bound to this one."""
-    row = access.reservation(request.user, pk)
+    row = access.reservation(user_of(request), pk)
     team = bound_team(request)
     if team is not None and row.team_id != team.pk:
         raise Refusal(Code.NOT_FOUND)
@@ -186,7 +186,7 @@ def _one(row: Row, status: int = 200) -> HttpResponse:
 
 def _created(request: Request, booked: Row) -> HttpResponse:
     """The reservation as it is now; for a key that was seen before, too, and then it says so."""
-    response = _one(access.reservation(request.user, booked.pk), status=201)
+    response = _one(access.reservation(user_of(request), booked.pk), status=201)
     response["Location"] = request.build_absolute_uri(f"{request.path}/{booked.pk}")
     if booked.replayed:
         response["Idempotency-Replayed"] = "true"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from pool.core.errors import FieldError, Invalid
@@ -122,17 +123,20 @@ def booking(body: Mapping[str, Any]) -> Booking:
     read = _Reader(body, BOOKING)
     until = read.end_or_duration()
     ask = read.ask()
-    wish = {
-        "team": read.text("team", NAME_LIMIT),
-        "pool": read.text("pool", NAME_LIMIT),
-        "title": read.text("title", TITLE_LIMIT, default=""),
-        "start": read.parsed("start", parse_instant),
-        "klass": read.klass(),
-        "owner": read.text("owner", NAME_LIMIT, default="") or None,
-    }
+    wish = partial(
+        Booking,
+        team=read.text("team", NAME_LIMIT),
+        pool=read.text("pool", NAME_LIMIT),
+        title=read.text("title", TITLE_LIMIT, default=""),
+        start=read.parsed("start", parse_instant),
+        klass=read.klass(),
+        owner=read.text("owner", NAME_LIMIT, default="") or None,
+        end=until.end,
+        duration=until.duration,
+    )
     read.done()
     assert ask is not None
-    return Booking(ask=ask, end=until.end, duration=until.duration, **wish)
+    return wish(ask=ask)
 
 
 def extension(body: Mapping[str, Any]) -> Extension:
