@@ -7,10 +7,10 @@ others it is busy.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -60,12 +60,28 @@ class GpuGrid:
 
 def gpu_grid(gpu: Gpu, viewer: User | AnonymousUser | None = None) -> GpuGrid:
     """What the GPU shall hold, what it was last seen to hold, and what is in the way."""
-    layout = msgspec.convert(gpu.wanted, wire.Layout) if gpu.wanted else None
-    state = getattr(gpu, "state", None)
-    instances = None if state is None or state.lost else state.instances
-    allocations = {h.allocation for h in layout.held} if layout else set()
-    allocations |= {one["allocation"] for one in instances or () if one["allocation"]}
+    return gpu_grids([gpu], viewer)[gpu.pk]
+
+
+def gpu_grids(gpus: Collection[Gpu], viewer: User | AnonymousUser | None = None) -> dict[int, GpuGrid]:
+    """As `gpu_grid`, of many GPUs (by id) with one reading of who holds them."""
+    layouts = {gpu.pk: msgspec.convert(gpu.wanted, wire.Layout) if gpu.wanted else None for gpu in gpus}
+    allocations = {held.allocation for layout in layouts.values() if layout for held in layout.held}
+    for gpu in gpus:
+        allocations |= {one["allocation"] for one in _instances(gpu) or () if one["allocation"]}
     known = _holders(allocations, viewer)
+    return {gpu.pk: _grid(gpu, layouts[gpu.pk], known) for gpu in gpus}
+
+
+def _instances(gpu: Gpu) -> list[dict[str, Any]] | None:
+    """What was last seen; None where that is not known."""
+    state = getattr(gpu, "state", None)
+    return None if state is None or state.lost else state.instances
+
+
+def _grid(gpu: Gpu, layout: wire.Layout | None, known: _Holders) -> GpuGrid:
+    state = getattr(gpu, "state", None)
+    instances = _instances(gpu)
     return GpuGrid(
         grid=gpu.grid,
         use=gpu.use,

@@ -17,7 +17,7 @@ from django.db.models import Prefetch, QuerySet
 from pool.core import health, mig, wire
 from pool.models import Blocker, Gpu, Node, Pool
 from pool.queries import clock, snapshot
-from pool.queries.gpus import Cell, GpuGrid, Holding, Preview, gpu_grid, holdings, preview_manage
+from pool.queries.gpus import Cell, GpuGrid, Holding, Preview, gpu_grid, gpu_grids, holdings, preview_manage
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser
@@ -33,6 +33,7 @@ __all__ = [
     "ProfileRow",
     "capacity",
     "gpu_grid",
+    "gpu_grids",
     "gpus_visible_to",
     "holdings",
     "node_unknown",
@@ -173,7 +174,9 @@ class CapacityRow:
     """GPUs of one model and use, each counted once: usable, or under the first thing that is against it.
 
     `total_gpus` leaves out the retired. `held_milli_now` is what bookings block
-    at this moment, from their spans, in thousandths of a GPU.
+    at this moment, from their spans, in thousandths of a GPU;
+    `usable_held_milli` is the part of it on usable GPUs, and
+    `usable_blocked_milli` what is occupied there without being booked.
     """
 
     model: str
@@ -186,16 +189,24 @@ class CapacityRow:
     frozen: int
     retired: int
     held_milli_now: int
+    usable_held_milli: int
+    usable_blocked_milli: int
 
 
 _CAPACITY = """
-WITH held AS (
-    SELECT alloc.gpu_id, sum(upper(alloc.span) - lower(alloc.span)) AS slices
+WITH spans AS (
+    SELECT alloc.gpu_id, alloc.span, true AS booked
     FROM pool_allocation alloc JOIN pool_reservation booked ON booked.id = alloc.reservation_id
     WHERE alloc.holds AND booked.pool_id = %(pool)s AND alloc.blocked @> %(now)s::timestamptz
-    GROUP BY alloc.gpu_id
+    UNION ALL
+    SELECT blocker.gpu_id, blocker.span, false FROM pool_blocker blocker
+), held AS (
+    SELECT gpu_id, coalesce(sum(upper(span) - lower(span)) FILTER (WHERE booked), 0) AS slices,
+        (SELECT sum(upper(one) - lower(one)) FROM unnest(range_agg(span)) AS one) AS taken
+    FROM spans GROUP BY gpu_id
 ), seen AS (
     SELECT gpu.model, gpu.use, 1000 * coalesce(held.slices, 0) / gpu.grid AS milli,
+        1000 * greatest(coalesce(held.taken - held.slices, 0), 0) / gpu.grid AS blocked_milli,
         CASE WHEN gpu.retired_at IS NOT NULL THEN 'retired'
              WHEN state.lost THEN 'lost'
              WHEN NOT gpu.managed THEN 'observe'
@@ -216,7 +227,9 @@ SELECT model, use, count(*) FILTER (WHERE status <> 'retired'),
     count(*) FILTER (WHERE status = 'usable'), count(*) FILTER (WHERE status = 'unknown'),
     count(*) FILTER (WHERE status = 'lost'), count(*) FILTER (WHERE status = 'observe'),
     count(*) FILTER (WHERE status = 'frozen'), count(*) FILTER (WHERE status = 'retired'),
-    coalesce(sum(milli), 0)::bigint
+    coalesce(sum(milli), 0)::bigint,
+    coalesce(sum(milli) FILTER (WHERE status = 'usable'), 0)::bigint,
+    coalesce(sum(blocked_milli) FILTER (WHERE status = 'usable'), 0)::bigint
 FROM seen GROUP BY model, use ORDER BY model, use
 """
 
