@@ -22,7 +22,7 @@ SCHEME = "gpupool"
 TRANSPORT_ALIASES[SCHEME] = PATH
 
 
-class Channel(kombu_redis.Channel):  # type: ignore[misc]
+class Channel(kombu_redis.Channel):
     """Keeps no copy of a taken message in Redis and never puts one back.
 
     Without `ack_emulation` the channel's QoS is kombu's plain one, whose
@@ -35,7 +35,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]
     do_restore = False
 
 
-class Transport(kombu_redis.Transport):  # type: ignore[misc]
+class Transport(kombu_redis.Transport):
     Channel = Channel
 
 

@@ -1,0 +1,173 @@
+"""The applier: one thread that brings GPUs to their newest wanted layout, one slot a GPU.
+
+Commands come from the broker and with the answers to reports; both only fill a
+slot. What is refused is tried again, later and later, as long as it is wanted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agents.carve import carve
+from agents.driver import Driver
+from agents.gpu import Gpu
+from agents.place import Place
+from agents.plan import make_plan
+from agents.record import Ledger
+from pool.core.wire import WIRE, Command, Trouble
+
+log = logging.getLogger("agents.apply")
+
+FIRST_PAUSE_S = 2.0
+LONGEST_PAUSE_S = 60.0
+#: Freezing and managing are switches: after them nothing should wait for a long pause to end.
+SWITCH_PAUSE_S = 1.0
+
+
+@dataclass(slots=True)
+class Slot:
+    """The newest wanted layout of one GPU that is not in force yet. `due` is monotonic."""
+
+    command: Command
+    due: float = 0.0
+    tries: int = 0
+
+
+class Applier:
+    """`changed` is set when there is something new to report."""
+
+    def __init__(self, node: str, driver: Driver, ledger: Ledger, place: Place) -> None:
+        self.changed = threading.Event()
+        self._node = node
+        self._ledger = ledger
+        self._place = place
+        self._driver = driver
+        self._slots: dict[str, Slot] = {}
+        self._troubles: dict[str, Trouble] = {}
+        self._turn = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="applier", daemon=True)
+
+    def start(self) -> None:
+        """Begin with what was wanted before the start or the boot, without waiting for the portal."""
+        self.restore()
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Let the change that is under way end, if it does in time; a cut one is on record."""
+        with self._turn:
+            self._stopping = True
+            self._turn.notify_all()
+        self._thread.join(timeout_s)
+
+    def restore(self) -> None:
+        with self._turn:
+            for uuid, gpu in self._ledger.record.gpus.items():
+                if gpu.wanted:
+                    self._slots.setdefault(uuid, Slot(gpu.wanted))
+            self._turn.notify_all()
+
+    def offer(self, command: Command) -> bool:
+        """Fill the GPU's slot; False for what must not be done: older, another node's, a newer wire."""
+        if command.node != self._node or command.wire > WIRE:
+            log.warning("Command %s is not for this agent", command.id)
+            return False
+        with self._turn:
+            newest = self._newest(command.gpu)
+            if newest and command.generation < newest.generation:
+                return False
+            if newest and command.generation == newest.generation and command.layout != newest.layout:
+                log.warning("%s: a second layout of generation %d", command.gpu, command.generation)
+                return False
+            slot = self._slots.get(command.gpu)
+            if slot is None or command.generation > slot.command.generation:
+                self._slots[command.gpu] = Slot(command)
+                self._turn.notify_all()
+            return True
+
+    def keep_rules(self, manage: Sequence[str], frozen: bool) -> None:
+        """What the portal allows here: the GPUs that may be changed, and whether any may."""
+        if self._ledger.keep_rules(manage, frozen):
+            with self._turn:
+                for slot in self._slots.values():
+                    slot.due = 0.0
+                self._turn.notify_all()
+
+    def forbidden(self, uuid: str) -> str | None:
+        if self._place.is_frozen() or self._ledger.record.frozen:
+            return "frozen"
+        return None if uuid in self._ledger.record.manage else "observe"
+
+    def trouble(self, uuid: str) -> Trouble | None:
+        return self._troubles.get(uuid)
+
+    def compare(self, gpus: Sequence[Gpu]) -> None:
+        """Fill the slot of a GPU that no longer is as it was applied: somebody else changed it."""
+        for gpu in gpus:
+            record = self._ledger.gpu(gpu.uuid)
+            if gpu.lost or gpu.instances is None or not record.wanted or self.forbidden(gpu.uuid):
+                continue
+            plan = make_plan(record.wanted.layout, gpu, record)
+            if plan.changes_gpu or plan.gone:
+                self.offer(record.wanted)
+
+    def _newest(self, uuid: str) -> Command | None:
+        slot = self._slots.get(uuid)
+        wanted = self._ledger.gpu(uuid).wanted
+        known = [command for command in (slot and slot.command, wanted) if command]
+        return max(known, key=lambda command: command.generation, default=None)
+
+    def _run(self) -> None:
+        while (slot := self._next()) is not None:
+            before = self._ledger.gpu(slot.command.gpu)
+            trouble = self._carve(slot.command)
+            news = trouble != self._troubles.get(slot.command.gpu)
+            if news and trouble:
+                log.warning("%s: %s", slot.command.gpu, trouble)
+            self._settle(slot, trouble)
+            if news or self._ledger.gpu(slot.command.gpu) != before:
+                self.changed.set()
+
+    def _next(self) -> Slot | None:
+        """Wait for a slot that is due; None at the end."""
+        with self._turn:
+            while not self._stopping:
+                slot = min(self._slots.values(), key=lambda slot: slot.due, default=None)
+                wait_s = None if slot is None else slot.due - time.monotonic()
+                if slot is not None and wait_s is not None and wait_s <= 0:
+                    return slot
+                self._turn.wait(wait_s)
+            return None
+
+    def _carve(self, command: Command) -> Trouble | None:
+        try:
+            return carve(command, self._driver, self._ledger, self.forbidden)
+        except Exception as error:  # a full disk, say: the thread must live on
+            log.exception("%s: generation %d failed", command.gpu, command.generation)
+            return Trouble(generation=command.generation, code="driver", detail=repr(error))
+
+    def _settle(self, slot: Slot, trouble: Trouble | None) -> None:
+        uuid = slot.command.gpu
+        with self._turn:
+            if trouble is None:
+                self._troubles.pop(uuid, None)
+            else:
+                self._troubles[uuid] = trouble
+            if self._slots.get(uuid) is not slot:
+                return
+            if trouble is None:
+                del self._slots[uuid]
+                return
+            slot.due = time.monotonic() + pause_s(trouble.code, slot.tries)
+            slot.tries += 1
+
+
+def pause_s(code: str, tries: int) -> float:
+    """Seconds until the next try after `tries` earlier ones."""
+    if code in ("frozen", "observe"):
+        return SWITCH_PAUSE_S
+    return min(FIRST_PAUSE_S * 2.0 ** min(tries, 10), LONGEST_PAUSE_S)

@@ -1,0 +1,164 @@
+"""Carries a plan out on one GPU, with the record written before and after each change.
+
+Whatever can be done is done, and the first thing that could not is the trouble.
+Running processes are left alone: a slice in use stays, and says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from agents.driver import Driver
+from agents.gpu import DriverRefusal, Gpu, Instance
+from agents.plan import Plan, make_plan, overlap, span_of
+from agents.record import Ledger, Made
+from pool.core.wire import Command, Held, Trouble
+
+log = logging.getLogger("agents.carve")
+
+
+Forbidden = Callable[[str], str | None]
+
+
+def carve(command: Command, driver: Driver, ledger: Ledger, forbidden: Forbidden) -> Trouble | None:
+    """Bring the GPU to the command's layout and read it back; None when it is so.
+
+    `forbidden` names why this GPU must not be changed now, or None.
+    """
+    applied = ledger.gpu(command.gpu).applied == command.generation
+    if applied and forbidden(command.gpu):
+        return None
+    return _Attempt(command, driver, ledger, forbidden).run()
+
+
+class _Attempt:
+    def __init__(self, command: Command, driver: Driver, ledger: Ledger, forbidden: Forbidden) -> None:
+        self._command = command
+        self._uuid = command.gpu
+        self._driver = driver
+        self._ledger = ledger
+        self._forbidden = forbidden
+        self._troubles: list[Trouble] = []
+
+    def run(self) -> Trouble | None:
+        self._tried(self._approach)
+        self._tried(self._settle)
+        return self._troubles[0] if self._troubles else None
+
+    def _tried(self, step: Callable[[], None]) -> bool:
+        """A refusal ends its step only; True when there was none."""
+        try:
+            step()
+        except DriverRefusal as refusal:
+            self._note(refusal)
+            return False
+        return True
+
+    def _note(self, refusal: DriverRefusal) -> None:
+        self._troubles.append(
+            Trouble(
+                generation=self._command.generation,
+                code=refusal.code,
+                nvml=refusal.nvml,
+                detail=refusal.detail,
+                holders=refusal.holders,
+            )
+        )
+
+    def _check(self) -> None:
+        """Asked before every single change, so that a freeze stops in mid-layout."""
+        reason = self._forbidden(self._uuid)
+        if reason:
+            raise DriverRefusal(reason)
+
+    def _look(self) -> Gpu:
+        gpu = self._driver.gpu(self._uuid)
+        if self._command.layout.mig and gpu.mig_capable is False:
+            raise DriverRefusal("not_supported", None, "this GPU cannot do MIG")
+        if gpu.mig_capable is None or gpu.instances is None:
+            raise DriverRefusal("driver", None, "the GPU's mode or instances cannot be read")
+        return gpu
+
+    def _plan(self, gpu: Gpu) -> Plan:
+        return make_plan(self._command.layout, gpu, self._ledger.gpu(self._uuid))
+
+    def _approach(self) -> None:
+        self._check()
+        gpu = self._look()
+        self._ledger.want(self._command)
+        plan = self._plan(gpu)
+        self._ledger.drop(self._uuid, plan.gone)
+        for _, held in plan.keep:
+            self._tried(partial(self._keep, held))
+        standing = [one for one in plan.destroy if not self._tried(partial(self._destroy, one))]
+        for _, foreign in plan.blocked:
+            name = foreign.profile or foreign.profile_id
+            self._note(DriverRefusal("foreign", None, f"{name} at {foreign.start} is not ours"))
+        if plan.switch is not None and not standing:
+            self._switch(plan.switch)
+        for held in plan.create:
+            if not any(overlap(held, one) for one in standing):
+                self._tried(partial(self._create, held))
+
+    def _keep(self, held: Held) -> None:
+        self._check()
+        self._ledger.put(self._uuid, _made(held))
+
+    def _destroy(self, instance: Instance) -> None:
+        """Until it is gone it stays on record, whatever happens in between."""
+        self._check()
+        self._driver.destroy(self._uuid, instance.gi)
+        self._ledger.drop(self._uuid, [span_of(instance)])
+        log.info("%s: destroyed %s at %d", self._uuid, instance.profile, instance.start)
+
+    def _switch(self, on: bool) -> None:
+        self._check()
+        # Asked with a process in the way, the driver would keep the change pending for the next reset.
+        users = self._driver.gpu(self._uuid).processes
+        if users:
+            raise DriverRefusal("in_use", None, "the MIG mode cannot change", users)
+        self._driver.set_mig_mode(self._uuid, on)
+        log.info("%s: MIG mode %s", self._uuid, "on" if on else "off")
+
+    def _create(self, held: Held) -> None:
+        """The note that it may be there comes first: a crash leaves it, and the next start adopts."""
+        assert held.profile_id is not None
+        self._check()
+        self._ledger.put(self._uuid, _made(held, making=True))
+        try:
+            self._driver.create(self._uuid, held.profile_id, held.start, held.size)
+        except DriverRefusal:
+            with suppress(DriverRefusal):
+                self._forget_unless_there(held)
+            raise
+        self._ledger.put(self._uuid, _made(held))
+        log.info("%s: made %s at %d", self._uuid, held.profile, held.start)
+
+    def _forget_unless_there(self, held: Held) -> None:
+        there = self._driver.gpu(self._uuid).instances
+        if there is not None and span_of(held) not in {span_of(one) for one in there}:
+            self._ledger.drop(self._uuid, [span_of(held)])
+
+    def _settle(self) -> None:
+        """Only what reads back as ordered counts as applied."""
+        if self._troubles:
+            return
+        left = self._plan(self._look())
+        if left.changes_gpu or left.blocked:
+            raise DriverRefusal("driver", None, "the GPU does not read back as ordered")
+        self._ledger.applied(self._uuid, self._command.generation)
+
+
+def _made(held: Held, *, making: bool = False) -> Made:
+    assert held.profile_id is not None
+    return Made(
+        profile_id=held.profile_id,
+        start=held.start,
+        size=held.size,
+        allocation=held.allocation,
+        owner=held.owner,
+        state="making" if making else "made",
+    )

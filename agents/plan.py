@@ -1,0 +1,88 @@
+"""Decides how a GPU gets from what it is to what it shall be. No driver, no disk.
+
+What is not on record as ours is foreign: it is never destroyed, and what it
+overlaps is not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agents.gpu import Gpu, Instance
+from agents.record import GpuRecord, Span
+from pool.core.wire import Held, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`switch` None leaves the MIG mode. `keep` pairs an instance with its next holder.
+
+    `blocked` pairs what cannot be made, None for the mode itself, with the foreign
+    instance in the way. `gone` are spans on record that are no longer there.
+    """
+
+    switch: bool | None = None
+    keep: tuple[tuple[Instance, Held], ...] = ()
+    destroy: tuple[Instance, ...] = ()
+    create: tuple[Held, ...] = ()
+    blocked: tuple[tuple[Held | None, Instance], ...] = ()
+    gone: tuple[Span, ...] = ()
+
+    @property
+    def changes_gpu(self) -> bool:
+        return self.switch is not None or bool(self.destroy or self.create)
+
+
+def span_of(one: Instance | Held) -> Span:
+    """The key of an instance: profile id, start and size. -1 stands for the whole GPU."""
+    return (-1 if one.profile_id is None else one.profile_id, one.start, one.size)
+
+
+def overlap(one: Instance | Held, other: Instance | Held) -> bool:
+    return one.start < other.start + other.size and other.start < one.start + one.size
+
+
+def make_plan(layout: Layout, gpu: Gpu, record: GpuRecord) -> Plan:
+    """The plan from `gpu` to `layout`; `gpu.mig` and `gpu.instances` must have been read."""
+    instances = gpu.instances or ()
+    ours = [one for one in instances if record.owns(span_of(one))]
+    foreign = [one for one in instances if not record.owns(span_of(one))]
+    there = {span_of(one) for one in instances}
+    gone = tuple(made.span for made in record.made if made.span not in there)
+    if not layout.mig:
+        blocked = tuple((None, one) for one in foreign)
+        switch = False if gpu.mig and not foreign else None
+        return Plan(switch=switch, destroy=tuple(ours), blocked=blocked, gone=gone)
+    wanted = {span_of(held): held for held in layout.held if held.profile_id is not None}
+    keep = tuple((one, wanted[span_of(one)]) for one in ours if _stays(one, wanted, record))
+    kept = {span_of(one) for one, _ in keep}
+    missing = [held for span, held in wanted.items() if span not in kept]
+    return Plan(
+        switch=None if gpu.mig else True,
+        keep=keep,
+        destroy=tuple(one for one in ours if span_of(one) not in kept),
+        create=tuple(held for held in missing if not _first_over(held, foreign)),
+        blocked=tuple((held, over) for held in missing if (over := _first_over(held, foreign))),
+        gone=gone,
+    )
+
+
+def _stays(one: Instance, wanted: dict[Span, Held], record: GpuRecord) -> bool:
+    """An instance is kept for the same owner, and only whole: a crash may have cost its compute part."""
+    held, made = wanted.get(span_of(one)), record.owns(span_of(one))
+    return held is not None and made is not None and made.owner == held.owner and one.mig_uuid is not None
+
+
+def _first_over(held: Held, instances: Iterable[Instance]) -> Instance | None:
+    return next((one for one in instances if overlap(one, held)), None)
+
+
+def in_force(layout: Layout, gpu: Gpu, record: GpuRecord) -> tuple[str, ...]:
+    """The allocations of `layout` that hold on the GPU as it is now."""
+    if not layout.mig:
+        ready = gpu.mig is False or gpu.mig_capable is False
+        return tuple(held.allocation for held in layout.held if held.profile_id is None and ready)
+    whole = {span_of(one) for one in gpu.instances or () if one.mig_uuid is not None}
+    made = {one.span: one.allocation for one in record.made if one.state == "made" and one.span in whole}
+    return tuple(held.allocation for held in layout.held if made.get(span_of(held)) == held.allocation)

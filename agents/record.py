@@ -1,0 +1,141 @@
+"""What the agent made and what it was asked for, on disk: record.json.
+
+The record is the only proof that an instance is ours. It is written before and
+after each change, so that a crash in between leaves either the instance or a
+note that it may be there. One thread writes (the applier), others read.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from agents.place import Place, write_whole
+from pool.core.wire import Command
+
+log = logging.getLogger("agents.record")
+
+Span = tuple[int, int, int]
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance of ours. `making`: about to be made, may be there or not."""
+
+    profile_id: int
+    start: int
+    size: int
+    allocation: str
+    owner: str
+    state: Literal["making", "made"] = "made"
+
+    @property
+    def span(self) -> Span:
+        return self.profile_id, self.start, self.size
+
+
+class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`wanted` is the newest command acted on, `applied` the newest generation read back as
+    done in this boot, `made` the instances of ours in this boot."""
+
+    wanted: Command | None = None
+    applied: int = 0
+    made: tuple[Made, ...] = ()
+
+    @property
+    def generation(self) -> int:
+        return self.wanted.generation if self.wanted else 0
+
+    def owns(self, span: Span) -> Made | None:
+        return next((made for made in self.made if made.span == span), None)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """`manage` and `frozen` are the portal's last word, kept for a start without it."""
+
+    boot_id: str
+    gpus: dict[str, GpuRecord] = {}
+    manage: tuple[str, ...] = ()
+    frozen: bool = False
+
+
+class Ledger:
+    """The record in memory and on disk; what a method returns or raises is already on disk."""
+
+    def __init__(self, place: Place, boot_id: str) -> None:
+        self._place = place
+        self._lock = threading.Lock()
+        self._record = _load(place, boot_id)
+        self.booted(boot_id)
+
+    def booted(self, boot_id: str) -> None:
+        """Instances never survive a boot; what was wanted, and may be changed, does."""
+        with self._lock:
+            if self._record.boot_id != boot_id:
+                log.info("The machine was booted anew; its instances are gone")
+                self._write(_after_boot(self._record, boot_id))
+
+    @property
+    def record(self) -> Record:
+        return self._record
+
+    def gpu(self, uuid: str) -> GpuRecord:
+        return self._record.gpus.get(uuid, GpuRecord())
+
+    def keep_rules(self, manage: Sequence[str], frozen: bool) -> bool:
+        """Keep what the portal said; True if that is news."""
+        rules = {"manage": tuple(sorted(manage)), "frozen": frozen}
+        with self._lock:
+            if all(getattr(self._record, name) == value for name, value in rules.items()):
+                return False
+            self._write(msgspec.structs.replace(self._record, **rules))
+        return True
+
+    def want(self, command: Command) -> None:
+        self._change(command.gpu, wanted=command)
+
+    def applied(self, uuid: str, generation: int) -> None:
+        self._change(uuid, applied=generation)
+
+    def put(self, uuid: str, made: Made) -> None:
+        """Note an instance, in place of one at the same span."""
+        others = tuple(one for one in self.gpu(uuid).made if one.span != made.span)
+        self._change(uuid, made=(*others, made))
+
+    def drop(self, uuid: str, spans: Sequence[Span]) -> None:
+        """Forget instances that are no more."""
+        left = tuple(one for one in self.gpu(uuid).made if one.span not in spans)
+        self._change(uuid, made=left)
+
+    def _change(self, uuid: str, **fields: Any) -> None:
+        with self._lock:
+            before = self._record.gpus.get(uuid, GpuRecord())
+            after = msgspec.structs.replace(before, **fields)
+            if after != before:
+                gpus = {**self._record.gpus, uuid: after}
+                self._write(msgspec.structs.replace(self._record, gpus=gpus))
+
+    def _write(self, record: Record) -> None:
+        write_whole(self._place.record, msgspec.json.encode(record), durable=True)
+        self._record = record
+
+
+def _load(place: Place, boot_id: str) -> Record:
+    try:
+        return msgspec.json.decode(place.record.read_bytes(), type=Record)
+    except FileNotFoundError:
+        return Record(boot_id=boot_id)
+    except msgspec.DecodeError as error:
+        # Without the record every instance counts as foreign: nothing is destroyed.
+        aside = place.record.with_suffix(".unreadable")
+        place.record.replace(aside)
+        log.error("The record cannot be read (%s) and was put aside as %s", error, aside)
+        return Record(boot_id=boot_id)
+
+
+def _after_boot(record: Record, boot_id: str) -> Record:
+    gpus = {uuid: msgspec.structs.replace(gpu, made=(), applied=0) for uuid, gpu in record.gpus.items()}
+    return msgspec.structs.replace(record, boot_id=boot_id, gpus=gpus)

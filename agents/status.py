@@ -1,0 +1,114 @@
+"""What `agents status` tells: from the folder's files alone, without portal, broker or driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from gettext import gettext as _
+from typing import Any
+
+import msgspec
+
+from agents import config
+from agents.place import Place, is_running
+from agents.watch import Last
+from pool.core.wire import GpuReport, Instance
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """No secret is in it. `last` is None before the first report."""
+
+    node: str
+    portal: str
+    running: bool
+    frozen: bool
+    simulated: str | None
+    by_broker: bool
+    last: Last | None
+
+
+def status(place: Place) -> Status:
+    """Raises `Fault` when the node has not joined."""
+    own = config.load(place)
+    return Status(
+        node=own.node,
+        portal=own.portal,
+        running=is_running(place),
+        frozen=place.is_frozen(),
+        simulated=own.simulated,
+        by_broker=own.broker_url is not None,
+        last=_last(place),
+    )
+
+
+def _last(place: Place) -> Last | None:
+    try:
+        return msgspec.json.decode(place.last.read_bytes(), type=Last)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def as_json(status: Status) -> str:
+    return msgspec.json.format(msgspec.json.encode(status)).decode()
+
+
+def as_text(status: Status) -> str:
+    """A few lines for a person at the node."""
+    return "\n".join([*_head(status), *(line for gpu in _gpus(status) for line in _gpu(gpu))])
+
+
+def _head(status: Status) -> Iterator[str]:
+    kind = _("simulated as {spec}").format(spec=status.simulated) if status.simulated else _("real")
+    yield _("Node {node} ({kind}), portal {portal}").format(node=status.node, kind=kind, portal=status.portal)
+    yield _("Agent: {state}").format(state=_("running") if status.running else _("not running"))
+    if status.frozen:
+        yield _("FROZEN here: nothing on this node is changed (`freeze --off` ends it)")
+    last = status.last
+    if last is None:
+        yield _("No report yet")
+        return
+    at = last.accepted_at
+    yield _("Last report taken: {when}").format(when=_ago(at) if at else _("never"))
+    if last.fault:
+        yield _("Portal: {fault}").format(fault=last.fault)
+    line = (
+        (_("connected") if last.report.broker else _("not connected")) if status.by_broker else _("not used")
+    )
+    yield _("Broker: {line}").format(line=line)
+
+
+def _gpus(status: Status) -> tuple[GpuReport, ...]:
+    return status.last.report.gpus if status.last else ()
+
+
+def _gpu(gpu: GpuReport) -> Iterator[str]:
+    mode = {
+        True: "MIG",
+        False: _("whole"),
+        None: _("mode unknown") if gpu.mig_capable is None else _("whole"),
+    }
+    state = _("LOST") if gpu.lost else mode[gpu.mig]
+    yield f"GPU {gpu.index} {gpu.name} {gpu.uuid}: {state}, " + _("generation {n}").format(n=gpu.generation)
+    for one in gpu.instances or ():
+        yield f"  {_slice(one)}"
+    if gpu.trouble:
+        yield "  " + _("trouble in generation {n}: {what}").format(
+            n=gpu.trouble.generation, what=_trouble(gpu.trouble)
+        )
+
+
+def _slice(one: Instance) -> str:
+    whose = one.allocation if one.owned else _("foreign")
+    return f"{one.profile or one.profile_id} @{one.start}+{one.size} {one.mig_uuid or '-'} {whose}"
+
+
+def _trouble(trouble: Any) -> str:
+    holders = ", ".join(
+        f"{one.name or '?'} (pid {one.pid}, {one.user or one.uid})" for one in trouble.holders
+    )
+    return "; ".join(part for part in (trouble.code, trouble.detail, holders) if part)
+
+
+def _ago(at: datetime) -> str:
+    seconds = int((datetime.now(UTC) - at).total_seconds())
+    return _("{at}, {seconds} s ago").format(at=at.isoformat(timespec="seconds"), seconds=seconds)
