@@ -100,7 +100,7 @@ _Holders = dict[str, tuple[UUID, str, str]]
 
 def _holders(allocations: Iterable[str], viewer: User | AnonymousUser | None) -> _Holders:
     """Allocation id -> reservation, title and team, of those that the viewer may see."""
-    ids = [one for one in allocations if _is_uuid(one)]
+    ids = [UUID(one) for one in allocations if _is_uuid(one)]
     if viewer is None or not ids:
         return {}
     seen = reservations.visible_to(viewer).filter(allocations__in=ids).values("pk")

@@ -130,7 +130,7 @@ GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 def profiles(pool: Pool | None) -> list[ProfileRow]:
     """What can be asked for by name, by model and size; of one pool or of all."""
     with connection.cursor() as cursor:
-        cursor.execute(_OFFERS, {"pool": pool and pool.pk})
+        cursor.execute(_OFFERS, {"pool": None if pool is None else pool.pk})
         groups = cursor.fetchall()
     found: dict[tuple[str, str], ProfileRow] = {}
     for model, grid, offers, count in groups:

@@ -83,11 +83,10 @@ class _Sender:
         self._pid = 0
         self._connection: Any = None
         self._producer: Any = None
-        self._app = Celery("gpupool-nodes", set_as_current=False)
+        self._app: Any = Celery("gpupool-nodes", set_as_current=False)
         self._app.conf.update(task_serializer="json", result_backend=None, task_ignore_result=True)
 
-    @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         return time.monotonic() < self._paused_until
 
     def forget(self) -> None:
@@ -98,11 +97,11 @@ class _Sender:
     def send(self, messages: Sequence[wire.Command]) -> int:
         """How many went out; the first failure starts the pause."""
         sent = 0
-        if self.paused or not self._turn.acquire(timeout=TURN_S):
+        if self.is_paused() or not self._turn.acquire(timeout=TURN_S):
             return sent
         try:
             for message in messages:
-                if self.paused:
+                if self.is_paused():
                     break
                 self._send(message)
                 sent += 1
@@ -158,7 +157,7 @@ def nudge(messages: Sequence[wire.Command]) -> int:
 
 def reachable() -> bool:
     """Whether the last send went well, or was so long ago that the next one would be tried."""
-    return not _sender.paused
+    return not _sender.is_paused()
 
 
 def forget() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from django.db import transaction
@@ -139,7 +140,7 @@ def supersede(gpu_ids: Iterable[int]) -> None:
     )
 
 
-def settle(command_ids: Collection[object], now: datetime) -> None:
+def settle(command_ids: Collection[UUID], now: datetime) -> None:
     """Close commands whose layout has been seen."""
     if command_ids:
         Command.objects.filter(pk__in=command_ids, state=Command.State.OPEN).update(
@@ -187,7 +188,8 @@ def resend(rows: Collection[Command], received: datetime) -> list[Command]:
 
 
 def _wait(attempts: int) -> timedelta:
-    return min(LEAST_WAIT * 2 ** min(attempts, 10), MOST_WAIT)
+    doublings: int = 2 ** min(attempts, 10)
+    return min(LEAST_WAIT * doublings, MOST_WAIT)
 
 
 def nudge_open(gpu_ids: Iterable[int]) -> None:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from pool.core.errors import Code, Refusal
 from pool.models import IdempotencyKey
@@ -93,7 +94,7 @@ def purge(*, now: datetime) -> int:
     return gone
 
 
-def _rows(claim: Claim) -> Any:
+def _rows(claim: Claim) -> QuerySet[IdempotencyKey]:
     return IdempotencyKey.objects.filter(
         principal=claim.principal, method=claim.method, path=claim.path, key=claim.key
     )

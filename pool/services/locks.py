@@ -1,8 +1,8 @@
 """Every row lock of the product, their order, and what a lost race looks like.
 
 Order: what makes a request unique (idempotency key, token, join code), **the
-pool's row, then GPUs by primary key**, all FOR NO KEY UPDATE, with a timeout of
-3 s. Every write that changes capacity, quota or grants of a pool locks that
+pool's row, then a node's, then GPUs by primary key**, all FOR NO KEY UPDATE, with
+a timeout of 3 s. Every write that changes capacity, quota or grants of a pool locks that
 pool first and draws its next change number before it ends. Nothing slow and no
 network happens under a lock.
 """
@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
+from uuid import UUID
 
 from django.db import DatabaseError, connection, transaction
 from django.db.models import F
 
 from pool.core.errors import Code, Refusal
-from pool.models import Gpu, Pool
+from pool.models import Gpu, Node, Pool, Reservation
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,6 +75,25 @@ def pool(pool_id: int) -> Pool:
     return Pool.objects.select_for_update(no_key=True).get(pk=pool_id)
 
 
+def node(node_id: int) -> Node:
+    """Lock a node's row: two reports of one node are taken one after the other.
+
+    A transaction that also needs the pool's row takes that first.
+    """
+    return Node.objects.select_for_update(no_key=True, of=("self",)).select_related("pool").get(pk=node_id)
+
+
+def reservation(pk: UUID, version: int | None) -> Reservation:
+    """The row as it is now; its pool is locked already, and that guards it.
+
+    STALE (version, known) when it was changed since somebody read `version`.
+    """
+    row = Reservation.objects.select_related("team").get(pk=pk)
+    if version is not None and version != row.version:
+        raise Refusal(Code.STALE, version=row.version, known=version)
+    return row
+
+
 def gpus(ids: Iterable[int]) -> list[Gpu]:
     """Lock GPUs in the order of their primary keys; the pool's row is locked already."""
     return list(
@@ -84,6 +104,6 @@ def gpus(ids: Iterable[int]) -> list[Gpu]:
     )
 
 
-def changed(pool_id: int) -> None:
-    """Draw the next change number of a locked pool: what was decided before it must look again."""
-    Pool.objects.filter(pk=pool_id).update(change=F("change") + 1)
+def changed(locked: Pool) -> None:
+    """Draw the pool's next change number: what was decided before it must look again."""
+    Pool.objects.filter(pk=locked.pk).update(change=F("change") + 1)

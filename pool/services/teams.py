@@ -32,9 +32,8 @@ def make_team(
     Refuses with FORBIDDEN, INVALID (name, zone), TAKEN.
     """
     access.require(actor, Action.MANAGE_MEMBERS, parent)
-    if not _SLUG.fullmatch(name):
-        raise invalid("/name", "bad_characters")
-    _check_zone(zone)
+    check_slug(name)
+    check_zone(zone)
     team, made = Team.objects.get_or_create(
         name=name, defaults={"title": title[:120], "parent": parent, "zone": zone}
     )
@@ -66,7 +65,7 @@ def make_user(
     if not _USERNAME.fullmatch(username):
         raise invalid("/username", "bad_characters")
     if zone:
-        _check_zone(zone)
+        check_zone(zone)
     if User.objects.filter(username=username).exists():
         raise Refusal(Code.TAKEN, name=username)
     first, _, last = full_name.partition(" ")
@@ -129,6 +128,13 @@ def set_member(
     return new
 
 
-def _check_zone(zone: str) -> None:
+def check_slug(name: str) -> None:
+    """Refuse a name that does not fit an address: lower case letters, digits and inner hyphens."""
+    if not _SLUG.fullmatch(name):
+        raise invalid("/name", "bad_characters")
+
+
+def check_zone(zone: str) -> None:
+    """Refuse what is no IANA time zone."""
     if zone not in zoneinfo.available_timezones():
         raise invalid("/zone", "not_a_choice", choices=["UTC", "Asia/Shanghai", "..."])

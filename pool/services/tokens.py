@@ -56,7 +56,7 @@ def make(
         created_at=now,
         expires_at=now + timedelta(days=days),
     )
-    events.record("token.made", actor=actor, now=now, team_id=team and team.pk, after=_told(token))
+    events.record("token.made", actor=actor, now=now, team_id=token.team_id, after=_told(token))
     return token, str(parts)
 
 

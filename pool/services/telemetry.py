@@ -1,0 +1,190 @@
+"""Reports of nodes: one transaction each, and the answer that carries the node's open commands.
+
+An ordinary report writes the node's row and the live states of its GPUs.
+Only one that changes what the pool can give, or settles something, takes the
+pool's lock; it is found out without the lock and then done anew under it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+
+from pool.core import health, observed, wire
+from pool.core.errors import Code, Refusal
+from pool.core.health import Freshness
+from pool.models import Gpu, Node
+from pool.queries import clock
+from pool.services import broker, commands, events, locks, telemetry_inventory, telemetry_settle
+from pool.services.telemetry_desk import Desk, NeedsPool
+
+#: While Redis cannot be reached, and while a node is coming back, reports are the faster way.
+SOON_S = 3.0
+#: A report of another boot counts as newer by its time, or when the node was silent for so long:
+#: a clock may be wrong after a boot.
+BOOT_GAP = timedelta(seconds=20)
+
+_WRITTEN = (
+    "boot_id",
+    "seq",
+    "agent",
+    "wire",
+    "driver",
+    "agent_frozen",
+    "received_at",
+    "good_reports",
+    "unknown_since",
+    "skew_ms",
+    "dropped_values",
+    "broker_ok",
+)
+
+
+def record(
+    *, node: Node, report: wire.Report, received: datetime, now: datetime | None = None
+) -> wire.Answer:
+    """Take a report of `node`, which its token has named. `received` is real time, `now` the portal's clock.
+
+    An older report, or the same once more, changes nothing and is answered all
+    the same. An agent whose version is too old is noted and sent nothing.
+    Refuses whole with WRONG_NODE, UNSUPPORTED_WIRE (too new), MALFORMED,
+    NAIVE_TIME; BUSY when a lock was not given in time.
+    """
+    _check(node, report)
+    if report.wire < min(wire.ACCEPTED):
+        _note_old_agent(node.pk, report)
+        return wire.Answer(accepted_seq=report.seq, next_report_s=float(settings.REPORT_SECONDS))
+    seen, dropped = observed.clean(report.gpus)
+    desk = Desk(report=report, seen=seen, dropped=dropped, received=received, now=now or clock.now())
+    try:
+        return _record(node.pk, None, desk)
+    except NeedsPool:
+        return _record(node.pk, node.pool_id, desk)
+
+
+@locks.use_case
+def mark_silent(*, received: datetime) -> int:
+    """Set unknown the GPUs of nodes that have missed three reports; returns how many nodes. Real time.
+
+    The due lane calls this. A node that was never heard has no GPUs to mark.
+    """
+    last = received - timedelta(seconds=settings.REPORT_SECONDS * health.MISSED)
+    silent = Node.objects.filter(unknown_since=None, received_at__lt=last)
+    count = 0
+    for pool_id in sorted(set(silent.values_list("pool", flat=True))):
+        locks.changed(locks.pool(pool_id))
+        for node in list(silent.filter(pool=pool_id).order_by("pk")):
+            # Asked again in the statement: a report may have come between the two.
+            count += silent.filter(pk=node.pk).update(unknown_since=node.received_at, good_reports=0)
+    return count
+
+
+def _check(node: Node, report: wire.Report) -> None:
+    if report.node != node.name or (node.machine_id and report.machine_id != node.machine_id):
+        raise Refusal(Code.WRONG_NODE)
+    if report.wire > max(wire.ACCEPTED):
+        raise Refusal(Code.UNSUPPORTED_WIRE, wire=report.wire, accepted=list(wire.ACCEPTED))
+    if report.sampled_at.tzinfo is None:
+        raise Refusal(Code.NAIVE_TIME, pointer="/sampled_at")
+    if not 0 <= report.seq < 2**62:
+        raise Refusal(Code.MALFORMED, pointer="/seq", why="out of range")
+    if not 0 < len(report.boot_id) <= 64 or not report.boot_id.isprintable():
+        raise Refusal(Code.MALFORMED, pointer="/boot_id", why="not an id")
+
+
+@locks.use_case
+def _note_old_agent(node_id: int, report: wire.Report) -> None:
+    agent = observed.text(report.agent, 32)
+    Node.objects.filter(pk=node_id).exclude(wire=report.wire, agent=agent).update(
+        wire=max(report.wire, 0), agent=agent
+    )
+
+
+@locks.use_case
+def _record(node_id: int, pool_id: int | None, desk: Desk) -> wire.Answer:
+    pool = locks.pool(pool_id) if pool_id is not None else None
+    node = locks.node(node_id)
+    if pool is not None and node.pool_id != pool.pk:  # it has joined another pool meanwhile
+        raise Refusal(Code.BUSY)
+    desk.open(node, pool)
+    if _is_newer(desk):
+        returned = _note_node(desk)
+        telemetry_inventory.sync(desk)
+        telemetry_settle.settle(desk, returned=returned)
+        node.save(update_fields=_WRITTEN)
+        if pool is not None:
+            locks.changed(pool)
+    return _answer(desk)
+
+
+def _is_newer(desk: Desk) -> bool:
+    """Within a boot the number decides; two boots are told apart by time."""
+    node, report = desk.node, desk.report
+    if node.received_at is None or not node.boot_id:
+        return True
+    if report.boot_id == node.boot_id:
+        return report.seq > node.seq
+    last = max((s.sampled_at for s in desk.states.values() if s.sampled_at), default=None)
+    return last is None or report.sampled_at > last or desk.received - node.received_at > BOOT_GAP
+
+
+def _note_node(desk: Desk) -> bool:
+    """Bring the node's row up to date, unsaved; True when whatever failed before may work now."""
+    node, report, received = desk.node, desk.report, desk.received
+    before = Freshness(node.unknown_since, node.good_reports)
+    if node.received_at is not None:
+        before = health.silent(before, node.received_at, received, settings.REPORT_SECONDS)
+    after = health.heard(before)
+    was_unknown, was_frozen = node.unknown_since is not None, node.agent_frozen
+    if was_unknown != (after.unknown_since is not None) or was_frozen != report.frozen:
+        desk.need_pool()
+    returned = report.boot_id != node.boot_id or (was_unknown and after.unknown_since is None)
+    returned = returned or (report.broker and not node.broker_ok)
+    node.unknown_since, node.good_reports = after.unknown_since, after.good
+    node.boot_id, node.seq = report.boot_id, report.seq
+    node.agent, node.wire = observed.text(report.agent, 32), report.wire
+    node.driver = observed.text(report.driver or "", 64)
+    node.broker_ok, node.received_at = report.broker, received
+    node.skew_ms = round((report.sampled_at.astimezone(UTC) - received).total_seconds() * 1000)
+    if was_frozen != report.frozen:
+        _note_freeze(desk)
+    return returned
+
+
+def _note_freeze(desk: Desk) -> None:
+    """The node was frozen or thawed on itself, without the portal."""
+    node = desk.node
+    node.agent_frozen = desk.report.frozen
+    Node.objects.filter(pk=node.pk).update(agent_frozen=node.agent_frozen)
+    desk.tell("node.agent_frozen" if node.agent_frozen else "node.agent_thawed", after={"node": node.name})
+    if not node.agent_frozen:
+        commands.issue([gpu for gpu in desk.gpus.values() if gpu.managed], desk.now)
+
+
+def _answer(desk: Desk) -> wire.Answer:
+    node = desk.node
+    managed = [gpu for gpu in desk.gpus.values() if gpu.managed and not gpu.frozen and gpu.retired_at is None]
+    due = commands.resend(telemetry_settle.to_resend(desk), desk.received)
+    uuids = {gpu.pk: gpu.uuid for gpu in managed}
+    events.write(desk.drafts)
+    return wire.Answer(
+        accepted_seq=node.seq,
+        commands=tuple(commands.message(row, node.name, uuids[row.gpu_id]) for row in due),
+        next_report_s=_next_report_s(desk),
+        manage=tuple(sorted(uuids.values())),
+        frozen=node.frozen or node.pool.frozen,
+    )
+
+
+def _next_report_s(desk: Desk) -> float:
+    node = desk.node
+    cut_off = bool(node.broker_hash) and not (node.broker_ok and broker.reachable())
+    waiting = not node.broker_hash and desk.has_open()
+    usual = float(settings.REPORT_SECONDS)
+    return min(SOON_S, usual) if cut_off or waiting or node.unknown_since is not None else usual
+
+
+def gpu_rows(node: Node) -> list[Gpu]:
+    """The node's GPUs by index, retired ones last: for tools that wait for a first report."""
+    return list(Gpu.objects.filter(node=node).order_by("retired_at", "index"))

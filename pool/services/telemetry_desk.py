@@ -1,0 +1,106 @@
+"""What lies on the desk while one report is taken: the report, and the rows that it concerns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from pool.core import wire
+from pool.core.observed import Seen
+from pool.core.states import State
+from pool.models import Allocation, Blocker, Command, Event, Gpu, GpuState, Node, Pool
+from pool.queries import commands as command_queries
+from pool.services import events, locks
+
+
+class NeedsPool(Exception):
+    """This report changes what the pool's lock guards; nothing was written, take it anew under the lock."""
+
+
+@dataclass(slots=True)
+class Desk:
+    """`pool` is None while its lock is not held; `received` is real time, `now` the portal's clock.
+
+    By GPU id: states, open commands, allocations that hold and are on the GPU
+    or on their way, blockers. GPUs are by UUID.
+    """
+
+    report: wire.Report
+    seen: tuple[Seen, ...]
+    dropped: int
+    received: datetime
+    now: datetime
+    node: Node = field(init=False)
+    pool: Pool | None = field(init=False)
+    gpus: dict[str, Gpu] = field(init=False)
+    states: dict[int, GpuState] = field(init=False)
+    commands: dict[int, Command] = field(init=False)
+    allocations: dict[int, list[Allocation]] = field(init=False)
+    blockers: dict[int, list[Blocker]] = field(init=False)
+    drafts: list[Event] = field(init=False)
+
+    def open(self, node: Node, pool: Pool | None) -> None:
+        """Read the rows: within the transaction, after the locks."""
+        self.node, self.pool, self.drafts = node, pool, []
+        ids = Gpu.objects.filter(node=node).values_list("pk", flat=True)
+        rows = locks.gpus(ids) if pool is not None else list(Gpu.objects.filter(node=node).order_by("pk"))
+        self.gpus = {row.uuid: row for row in rows}
+        for row in rows:
+            row.node = node
+        self.states = {state.gpu_id: state for state in GpuState.objects.filter(gpu__node=node)}
+        self.commands = {one.gpu_id: one for one in command_queries.open_of_node(node.pk)}
+        self.blockers = defaultdict(list)
+        for blocker in Blocker.objects.filter(gpu__node=node).exclude(kind=Blocker.Kind.HEALTH):
+            self.blockers[blocker.gpu_id].append(blocker)
+        self.allocations = defaultdict(list)
+        moving = (State.STARTING, State.ACTIVE, State.ENDING)
+        held = Allocation.objects.filter(gpu__node=node, holds=True, reservation__state__in=moving)
+        for allocation in held.filter(wanted_at__isnull=False).select_related("reservation"):
+            self.allocations[allocation.gpu_id].append(allocation)
+
+    def need_pool(self) -> None:
+        """Go on only under the pool's lock."""
+        if self.pool is None:
+            raise NeedsPool
+
+    def commandable(self, gpu: Gpu) -> bool:
+        """As queries.commands.COMMANDABLE, from the rows at hand."""
+        node = self.node
+        frozen = gpu.frozen or node.frozen or node.agent_frozen or node.pool.frozen
+        return gpu.managed and gpu.retired_at is None and not frozen
+
+    def has_open(self) -> bool:
+        """Whether anything is still to be carried out by the node."""
+        return any(self.commandable(gpu) for gpu in self.gpus.values() if gpu.pk in self.commands)
+
+    def tell(
+        self,
+        verb: str,
+        gpu: Gpu | None = None,
+        before: Mapping[str, Any] | None = None,
+        after: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Put down an event in the node's name, written at the end."""
+        self.drafts.append(
+            events.draft(
+                verb,
+                actor=None,
+                now=self.now,
+                label=f"node:{self.node.name}",
+                pool_id=self.node.pool_id,
+                node_id=self.node.pk,
+                gpu_id=gpu.pk if gpu else None,
+                before=before,
+                after=after,
+            )
+        )
+
+
+def layout_of(gpu: Gpu) -> wire.Layout | None:
+    """What the GPU was last commanded to look like."""
+    return msgspec.convert(gpu.wanted, wire.Layout) if gpu.wanted else None
