@@ -51,7 +51,7 @@ class Application:
     """ASGI outside, WSGI inside."""
 
     def __init__(self, threads: int = THREADS) -> None:
-        self.wsgi = WSGIMiddleware(wsgi, workers=threads)
+        self.wsgi = WSGIMiddleware(wsgi, workers=threads)  # type: ignore[arg-type]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:

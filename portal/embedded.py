@@ -125,16 +125,18 @@ class Servers:
         self.stop()
 
 
-def start(state: Path, *, durable: bool = True, use_system: bool = True) -> Servers:
+def start(
+    state: Path, *, durable: bool = True, use_system: bool = True, lock: IO[str] | None = None
+) -> Servers:
     """Start the pair of `state`, clearing away what a killed start has left.
 
     `use_system=False` takes the bundled binaries even where the system has its
-    own. Raises `Fault` with one sentence: folder in use, nothing to start, a
-    server that does not come up.
+    own; `lock` is what `hold` gave, and is ours from now on. Raises `Fault`
+    with one sentence: folder in use, nothing to start, a server that does not
+    come up.
     """
     state = state.absolute()
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = _lock(state)
+    lock = lock or hold(state)
     try:
         account = server_account()
         data = _data_folder(state, account)
@@ -154,7 +156,7 @@ def clear(state: Path) -> None:
 
     Raises `Fault` if the folder is in use.
     """
-    lock = _lock(state)
+    lock = hold(state)
     try:
         account = server_account()
         data = _data_folder(state, account)
@@ -172,8 +174,9 @@ def remove(*folders: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lock(state: Path) -> IO[str]:
-    """Take the folder; the kernel gives it free when we end, however we end."""
+def hold(state: Path) -> IO[str]:
+    """Take the folder, making it first; the kernel gives it free when we end, however we end."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = (state / "lock").open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
