@@ -20,7 +20,7 @@ SLEEP = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep
 STUBBORN = (
     sys.executable,
     "-c",
-    "from signal import *; from time import sleep; signal(SIGTERM, SIG_IGN); print('up', flush=True); sleep(60)",
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)",
 )
 
 
