@@ -65,6 +65,7 @@ class Reservation(models.Model):
                 condition=Q(state__in=[State.STARTING, State.ACTIVE]),
                 name="reservation_to_end",
             ),
+            models.Index(fields=["pool"], condition=Q(state=State.STARTING), name="reservation_starting"),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(period__isempty=False), name="reservation_period_not_empty"),

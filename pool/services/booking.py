@@ -307,7 +307,7 @@ def _write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
         reservation_id=reservation.pk,
         after=facts(reservation, rows),
     )
-    locks.changed(pool.pk)
+    locks.changed(pool)
     if goes:
         commands.issue(locks.gpus(row.gpu_id for row in rows), wish.now)
     return reservation

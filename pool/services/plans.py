@@ -139,6 +139,6 @@ def _is_guaranteed(refusal: Refusal, lines: Sequence[Line]) -> bool:
 
 def _tight_model(plan: Plan, refusal: Refusal | None) -> str:
     """The model to do without: the one whose line is full, else the one that counts most."""
-    named = refusal.data["model"] if refusal else None
     used = charges(plan.picks)
+    named = str(refusal.data["model"]) if refusal else ""
     return named if named in used else max(used, key=lambda model: (used[model], model))

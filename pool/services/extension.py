@@ -1,0 +1,178 @@
+"""Extending a reservation: the added time is checked like a new booking, on the same GPUs and spans.
+
+Doors reach `extend` as services.reservations.extend. What was asked never changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from django.db.models import Func, Value
+from django.db.models.functions import Lower
+from psycopg.types.range import TimestamptzRange
+
+from pool.core import placement
+from pool.core.errors import Code, Refusal, invalid
+from pool.core.period import Period
+from pool.core.placement import Pick
+from pool.core.roles import Action
+from pool.core.shapes import Class, stored_ask
+from pool.core.states import State
+from pool.models import Allocation, Pool, Reservation
+from pool.queries import access, snapshot
+from pool.queries.snapshot import Snapshot
+from pool.services import booking, events, locks, plans
+from pool.services.plans import Wanted
+
+if TYPE_CHECKING:
+    from pool.models import User
+
+#: What has begun to end, or is over, gets no more time.
+EXTENDABLE = (State.SCHEDULED, State.STARTING, State.ACTIVE)
+
+
+@locks.use_case
+def extend(
+    *,
+    actor: User,
+    reservation_id: UUID,
+    end: datetime | None = None,
+    duration: timedelta | None = None,
+    version: int | None = None,
+    now: datetime,
+) -> Reservation:
+    """Move the end to a later `end`, or by `duration`; exactly one of them.
+
+    Refuses with NOT_FOUND, FORBIDDEN, INVALID, STALE, WRONG_STATE, BUSY, and
+    for the added time with NO_CAPACITY (asked, free, counts, latest_end) and
+    QUOTA_EXCEEDED.
+    """
+    seen = access.reservation(actor, reservation_id)
+    own = seen.owner_id == actor.pk and access.can(actor, Action.EXTEND_OWN, seen.team)
+    if not own:
+        access.require(actor, Action.EXTEND_TEAM, seen.team)
+    pool = locks.pool(seen.pool_id)
+    row = locks.reservation(reservation_id, version)
+    if row.state not in EXTENDABLE:
+        raise Refusal(Code.WRONG_STATE, state=row.state)
+    added = _added(row, end, duration, now)
+    slices = list(Allocation.objects.filter(reservation=row, holds=True).order_by("pk"))
+    _check(pool, row, slices, added, now)
+    return _write(pool, row, added, actor, now)
+
+
+def _added(row: Reservation, end: datetime | None, duration: timedelta | None, now: datetime) -> Period:
+    """The time to be added: from the present end to the new one."""
+    if (end is None) == (duration is None):
+        raise invalid("/end" if end else "/duration", "one_of", choices=["end", "duration"])
+    pointer = "/end" if end else "/duration"
+    old = row.period.upper
+    new = Period(row.period.lower, end or old + duration).end
+    assert new is not None
+    if new <= old:
+        raise invalid(pointer, "not_later", end=new.isoformat(), current=old.isoformat())
+    if new <= now:
+        raise invalid(pointer, "end_in_past", end=new.isoformat(), now=now.isoformat())
+    booking.check_duration(Period(row.period.lower, new), pointer)
+    return Period(old, new)
+
+
+def _check(pool: Pool, row: Reservation, slices: Sequence[Allocation], added: Period, now: datetime) -> None:
+    wanted = Wanted(stored_ask(row.ask), added, booking.blocked(added, pool), Class(row.klass))
+    snap = snapshot.take(
+        pool.pk,
+        wanted.blocked,
+        team_id=row.team_id,
+        now=now,
+        gpu_ids={one.gpu_id for one in slices},
+        without=row.pk,
+    )
+    _check_room(snap, slices, wanted.blocked, pool)
+    charges: Counter[str] = Counter()
+    for one in slices:
+        charges[one.model] += one.charge_milli
+    refusal = plans.over_quota(snap, charges, wanted)
+    if refusal is not None:
+        raise refusal
+
+
+def _check_room(snap: Snapshot, slices: Sequence[Allocation], added: Period, pool: Pool) -> None:
+    """Refuses with NO_CAPACITY; `latest_end` is the end that would still fit."""
+    picks = _picks(snap, slices)
+    why = placement.clash(snap.gpus, picks, added) if len(picks) == len(slices) else "no_such_profile"
+    if why is None:
+        return
+    free = sum(placement.clash(snap.gpus, [pick], added) is None for pick in picks)
+    latest = _next_booking(snap, picks, added) if why == "busy" else None
+    if latest is not None:
+        latest = max(latest - timedelta(seconds=pool.scrub_seconds), added.start)
+    raise Refusal(
+        Code.NO_CAPACITY,
+        asked=len(slices),
+        free=min(free, len(slices) - 1),
+        counts={why: len(slices) - free or 1},
+        latest_end=latest.isoformat() if latest else None,
+    )
+
+
+def _picks(snap: Snapshot, slices: Sequence[Allocation]) -> list[Pick]:
+    """The slices as placement knows them, without those whose profile is not offered any more."""
+    profiles = {(gpu.id, p.profile_id): p for gpu in snap.gpus for p in gpu.profiles}
+    return [
+        Pick(
+            one.gpu_id,
+            one.model,
+            profiles.get((one.gpu_id, one.profile_id)) if one.profile_id is not None else None,
+            one.span.lower,
+            one.span.upper - one.span.lower,
+            one.charge_milli,
+        )
+        for one in slices
+        if one.profile_id is None or (one.gpu_id, one.profile_id) in profiles
+    ]
+
+
+def _next_booking(snap: Snapshot, picks: Sequence[Pick], added: Period) -> datetime | None:
+    """When the first of the spans is wanted by somebody else."""
+    spans = {(pick.gpu_id, at) for pick in picks for at in range(pick.start, pick.start + pick.size)}
+    return min(
+        (
+            busy.period.start
+            for gpu in snap.gpus
+            for busy in gpu.busy
+            if busy.period.overlaps(added)
+            and any((gpu.id, at) in spans for at in range(busy.start, busy.start + busy.size))
+        ),
+        default=None,
+    )
+
+
+def _write(pool: Pool, row: Reservation, added: Period, actor: User, now: datetime) -> Reservation:
+    before = {"end": row.period.upper.isoformat(), "version": row.version}
+    row.period = TimestamptzRange(row.period.lower, added.end)
+    row.version += 1
+    row.save(update_fields=["period", "version"])
+    until = booking.blocked(added, pool).end
+    Allocation.objects.filter(reservation=row, holds=True).update(
+        period=_until("period", added.end), blocked=_until("blocked", until)
+    )
+    events.record(
+        "reservation.extended",
+        actor=actor,
+        now=now,
+        team_id=row.team_id,
+        pool_id=pool.pk,
+        reservation_id=row.pk,
+        before=before,
+        after={"end": row.period.upper.isoformat(), "version": row.version},
+    )
+    locks.changed(pool)
+    return row
+
+
+def _until(field: str, end: datetime | None) -> Func:
+    return Func(Lower(field), Value(end), function="tstzrange")

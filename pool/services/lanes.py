@@ -1,0 +1,234 @@
+"""Timed work in lanes: leases, and the `due` lane, which ends and starts bookings on time.
+
+A lane's row is its lease and its heartbeat, in real time. Work is set-based, at
+most 500 rows a pool and transaction; a row that breaks its batch is set aside
+with its error, tried again later, and never stops the lane.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import InterfaceError, OperationalError
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from pool.core.errors import Code, Refusal
+from pool.core.states import Reason, State
+from pool.models import Allocation, Lane, Pool, Reservation, SetAside
+from pool.queries import clock
+from pool.services import commands, locks, reservations, starts
+
+log = logging.getLogger(__name__)
+
+#: A lane whose worker was killed is taken over after this.
+LEASE = timedelta(seconds=20)
+#: One run of a lane ends itself before its lease does.
+RUN_SECONDS = 10.0
+BATCH = 500
+LEAST_BATCH = 20
+HOLD_SECONDS = 0.08
+#: A row that was set aside is tried again after this, doubled each time, at most an hour.
+RETRY = timedelta(seconds=30)
+MOST_RETRY = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one run did: bookings ended, started (or told why not), set aside."""
+
+    ended: int = 0
+    started: int = 0
+    set_aside: int = 0
+
+    def __add__(self, other: Swept) -> Swept:
+        return Swept(self.ended + other.ended, self.started + other.started, self.set_aside + other.set_aside)
+
+
+def due(*, now: datetime) -> Swept | None:
+    """End what is over, then start what is due, pool by pool; None while another worker has the lane."""
+    with lease("due") as mine:
+        if not mine:
+            return None
+        until = time.monotonic() + RUN_SECONDS
+        done = Swept()
+        for pool_id in Pool.objects.order_by("pk").values_list("pk", flat=True):
+            done += _sweep_pool(pool_id, now, until)
+        return done
+
+
+# --- Leases -------------------------------------------------------------------
+
+
+@contextmanager
+def lease(name: str) -> Iterator[bool]:
+    """Hold the lane `name` for this run; False when another worker does."""
+    began = time.monotonic()
+    if not _take(name):
+        yield False
+        return
+    error = ""
+    try:
+        yield True
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"[:300]
+        raise
+    finally:
+        took = int((time.monotonic() - began) * 1000)
+        Lane.objects.filter(name=name, holder=_holder()).update(
+            until=clock.real_now(), beat_at=clock.real_now(), took_ms=took, error=error
+        )
+
+
+def _take(name: str) -> bool:
+    if _claim(name):
+        return True
+    now = clock.real_now()
+    Lane.objects.bulk_create([Lane(name=name, until=now - LEASE, beat_at=now)], ignore_conflicts=True)
+    return _claim(name)
+
+
+def _claim(name: str) -> bool:
+    now = clock.real_now()
+    free = Lane.objects.filter(name=name, until__lt=now)
+    return free.update(until=now + LEASE, beat_at=now, holder=_holder()) == 1
+
+
+def _holder() -> str:
+    return f"{socket.gethostname()[:40]}:{os.getpid()}:{threading.get_ident()}"
+
+
+class _Pace:
+    """How many rows a batch takes, so that the pool's lock is held for some 80 ms at most."""
+
+    def __init__(self) -> None:
+        self.size = BATCH
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        took = max(time.monotonic() - began, 0.001)
+        self.size = int(min(BATCH, max(LEAST_BATCH, self.size * HOLD_SECONDS / took)))
+
+
+class _Aside:
+    """Rows of a lane that broke their batch: hidden until they are tried again."""
+
+    def __init__(self, lane: str) -> None:
+        self.lane = lane
+        now = clock.real_now()
+        rows = dict(SetAside.objects.filter(lane=lane).values_list("subject", "retry_at"))
+        self.known = set(rows)
+        self.hidden = [UUID(subject) for subject, at in rows.items() if at > now]
+
+    def put(self, pk: UUID, error: Exception) -> None:
+        log.error("lane.set_aside", exc_info=error, extra={"lane": self.lane, "subject": str(pk)})
+        now = clock.real_now()
+        text = f"{type(error).__name__}: {error}".replace("\0", "")[:300]
+        row, new = SetAside.objects.get_or_create(
+            lane=self.lane,
+            subject=str(pk),
+            defaults={"error": text, "at": now, "retry_at": now + RETRY},
+        )
+        if not new:
+            row.error, row.retry_at = text, now + min(RETRY * 2 ** min(row.tries, 10), MOST_RETRY)
+            row.tries += 1
+            row.save()
+        self.hidden.append(pk)
+
+    def clear(self, ids: Collection[UUID]) -> None:
+        done = self.known & {str(pk) for pk in ids}
+        if done:
+            SetAside.objects.filter(lane=self.lane, subject__in=done).delete()
+
+
+# --- The due lane -------------------------------------------------------------
+
+
+def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
+    """Ends first, then starts, in batches; what waits for its start gets one look a run."""
+    aside = _Aside("due")
+    done = Swept()
+    for select, once in ((_over, False), (_to_start, False), (_waiting, True)):
+        pace = _Pace()
+        while time.monotonic() < until:
+            rows = select(pool_id, now).exclude(pk__in=aside.hidden)
+            ids = list(rows.values_list("pk", flat=True)[: pace.size])
+            if not ids:
+                break
+            with pace.measured():
+                done += _batch(pool_id, ids, now, aside)
+            if once:
+                break
+    return done
+
+
+def _over(pool_id: int, now: datetime) -> QuerySet[Reservation]:
+    rows = Reservation.objects.filter(pool=pool_id, period__endswith__lte=now)
+    return rows.filter(state__in=(State.SCHEDULED, State.STARTING, State.ACTIVE)).order_by("period__endswith")
+
+
+def _to_start(pool_id: int, now: datetime) -> QuerySet[Reservation]:
+    rows = Reservation.objects.filter(pool=pool_id, state=State.SCHEDULED, period__startswith__lte=now)
+    return rows.order_by("period__startswith", "pk")
+
+
+def _waiting(pool_id: int, now: datetime) -> QuerySet[Reservation]:
+    """Starts that something was in the way of."""
+    unwanted = Allocation.objects.filter(reservation=OuterRef("pk"), holds=True, wanted_at=None)
+    rows = Reservation.objects.filter(Exists(unwanted), pool=pool_id, state=State.STARTING)
+    return rows.order_by("period__startswith", "pk")
+
+
+def _batch(pool_id: int, ids: list[UUID], now: datetime, aside: _Aside) -> Swept:
+    try:
+        done = _sweep(pool_id=pool_id, ids=ids, now=now)
+    except Exception as error:
+        if _passes(error):
+            raise
+        if len(ids) == 1:
+            aside.put(ids[0], error)
+            return Swept(set_aside=1)
+        parts = (_batch(pool_id, [one], now, aside) for one in ids)
+        return sum(parts, Swept())
+    aside.clear(ids)
+    return done
+
+
+def _passes(error: Exception) -> bool:
+    """Whether it is no fault of a row: no database, no lock in time. The next run tries again."""
+    if isinstance(error, Refusal):
+        return error.code == Code.BUSY
+    return isinstance(error, OperationalError | InterfaceError)
+
+
+@locks.use_case
+def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime) -> Swept:
+    """Do what is due for these rows as they are under the lock, and command each GPU once.
+
+    A start on a GPU where something ends comes in the same transaction: the
+    wanted layout goes from one stay to the next without a gap.
+    """
+    pool = locks.pool(pool_id)
+    over = list(_over(pool_id, now).filter(pk__in=ids))
+    reservations.lapse([row for row in over if row.state == State.SCHEDULED], now=now)
+    touched = reservations.end(
+        [row for row in over if row.state == State.STARTING], Reason.NEVER_STARTED, now=now
+    )
+    touched |= reservations.end([row for row in over if row.state == State.ACTIVE], Reason.TIME_UP, now=now)
+    new = list(_to_start(pool_id, now).filter(Q(pk__in=ids) | Q(allocations__gpu__in=touched)).distinct())
+    waiting = list(_waiting(pool_id, now).filter(pk__in=ids))
+    touched |= starts.start(pool, [*new, *waiting], now)
+    commands.issue(locks.gpus(touched), now)
+    if over or new or touched:
+        locks.changed(pool)
+    return Swept(ended=len(over), started=len(new))

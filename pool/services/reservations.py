@@ -1,0 +1,202 @@
+"""Reservations after they were booked: extend, release, and the steps that move them through their states.
+
+`_move` and `_end_window` are the only places that change `holds`. Which starts
+may go is decided in starts.py, what a report settles in settling.py, and what
+is due in lanes.py. The steps need the lock on the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.db.models import Case, DateTimeField, F, Func, QuerySet, Value, When
+from django.db.models.functions import Greatest, Lower
+
+from pool.core import states
+from pool.core.roles import Action, TeamRole
+from pool.core.states import HOLDING, TERMINAL, Reason, State
+from pool.models import Allocation, Reservation
+from pool.queries import access, teams
+from pool.services import commands, events, locks
+from pool.services.booking import book as book
+from pool.services.extension import extend as extend
+
+if TYPE_CHECKING:
+    from pool.models import User
+
+
+@locks.use_case
+def release(*, actor: User, reservation_id: UUID, version: int | None = None, now: datetime) -> Reservation:
+    """Give it back: before its start it is cancelled, later it ends and its GPUs are cleaned.
+
+    The owner, a lead of the team or an operator may. Refuses with NOT_FOUND,
+    FORBIDDEN, STALE (version, known), WRONG_STATE (state, wanted), BUSY.
+    """
+    seen = access.reservation(actor, reservation_id)
+    own = seen.owner_id == actor.pk and access.can(actor, Action.RELEASE_OWN, seen.team)
+    if not own:
+        access.require(actor, Action.RELEASE_TEAM, seen.team)
+    pool = locks.pool(seen.pool_id)
+    row = locks.reservation(reservation_id, version)
+    if row.state == State.SCHEDULED:
+        reason = Reason.CANCELLED if own else _by_whom(actor, row, Reason.CANCELLED_BY_LEAD)
+        _move([row], State.CANCELLED, reason, now=now, actor=actor)
+    else:
+        reason = Reason.RELEASED if own else _by_whom(actor, row, Reason.RELEASED_BY_LEAD)
+        commands.issue(locks.gpus(end([row], reason, now=now, actor=actor)), now)
+    locks.changed(pool)
+    return row
+
+
+def _by_whom(actor: User, row: Reservation, lead: Reason) -> Reason:
+    role = teams.reach(actor).get(row.team_id)
+    return lead if role == TeamRole.LEAD else Reason.STOPPED_BY_OPERATOR
+
+
+# --- Steps --------------------------------------------------------------------
+
+
+def begin(rows: Sequence[Reservation], reason: Reason, *, now: datetime) -> set[int]:
+    """Their start has come and nothing is in the way: want their slices. The GPUs to be commanded."""
+    _move([row for row in rows if row.state == State.SCHEDULED], State.STARTING, reason, now=now)
+    note(rows, reason, now=now)
+    slices = Allocation.objects.filter(reservation__in=rows, holds=True)
+    slices.filter(wanted_at=None).update(wanted_at=now)
+    return set(slices.values_list("gpu_id", flat=True))
+
+
+def wait(rows: Sequence[Reservation], reason: Reason, *, now: datetime) -> None:
+    """Their start has come, but something is in the way: they are starting, and nothing is wanted yet."""
+    _move([row for row in rows if row.state == State.SCHEDULED], State.STARTING, reason, now=now)
+    note(rows, reason, now=now)
+
+
+def activate(rows: Sequence[Reservation], reason: Reason, *, now: datetime, label: str) -> None:
+    """All their slices have been seen."""
+    _move(rows, State.ACTIVE, reason, now=now, label=label)
+
+
+def lapse(rows: Sequence[Reservation], *, now: datetime) -> None:
+    """Their whole time went by while nobody looked."""
+    _move(rows, State.EXPIRED, Reason.NEVER_STARTED, now=now)
+
+
+def end(rows: Sequence[Reservation], reason: Reason, *, now: datetime, actor: User | None = None) -> set[int]:
+    """Take their slices out of what is wanted; the GPUs to be commanded.
+
+    They hold until a report shows them gone. What was never wanted has never
+    been on a GPU and is over at once.
+    """
+    _move(rows, State.ENDING, reason, now=now, actor=actor)
+    _end_window(Allocation.objects.filter(reservation__in=rows, holds=True, wanted_at=None), now)
+    close(rows, now=now)
+    left = Allocation.objects.filter(reservation__in=rows, holds=True)
+    return set(left.values_list("gpu_id", flat=True))
+
+
+def clean(allocation_ids: Collection[UUID], *, now: datetime) -> None:
+    """A report shows that nothing is left of these allocations of ending reservations."""
+    _end_window(Allocation.objects.filter(pk__in=allocation_ids, holds=True), now)
+
+
+def close(rows: Sequence[Reservation], *, now: datetime, label: str = "") -> list[Reservation]:
+    """End those of these ending reservations that hold nothing any more; returns them."""
+    holding = set(
+        Allocation.objects.filter(reservation__in=rows, holds=True).values_list("reservation_id", flat=True)
+    )
+    done = [row for row in rows if row.pk not in holding]
+    expired = [row for row in done if row.state_reason == Reason.NEVER_STARTED]
+    _move(expired, State.EXPIRED, Reason.NEVER_STARTED, now=now, label=label)
+    rest = [row for row in done if row.state != State.EXPIRED]
+    for reason in {Reason(row.state_reason) for row in rest}:
+        same = [row for row in rest if row.state_reason == reason]
+        _move(same, State.ENDED, reason, now=now, label=label)
+    return done
+
+
+def note(rows: Sequence[Reservation], reason: Reason, *, now: datetime, label: str = "") -> None:
+    """Say why they are in their state; what says so already is left alone."""
+    other = [row for row in rows if row.state_reason != reason]
+    _write(other, "reservation.noted", {"state_reason": reason}, now=now, label=label)
+
+
+def _move(
+    rows: Sequence[Reservation],
+    to: State,
+    reason: Reason,
+    *,
+    now: datetime,
+    actor: User | None = None,
+    label: str = "",
+) -> None:
+    """Change the state of all of them, in one statement; WRONG_STATE if one may not. Holds follow."""
+    for row in rows:
+        states.move(State(row.state), to)
+    values: dict[str, Any] = {"state": to, "state_reason": reason}
+    if to == State.ACTIVE:
+        values["started_at"] = now
+    if to in TERMINAL:
+        values["ended_at"] = now
+    _write(rows, f"reservation.{to.value}", values, now=now, actor=actor, label=label)
+    if to not in HOLDING:
+        _end_window(Allocation.objects.filter(reservation__in=rows, holds=True), now)
+
+
+def _end_window(slices: QuerySet[Allocation], now: datetime) -> None:
+    """These allocations hold no longer; what they block is cut to now.
+
+    `period` is never cut: it is what was booked.
+    """
+    least = Lower("blocked", output_field=DateTimeField()) + Value(timedelta(microseconds=1))
+    cut = Func(Lower("blocked"), Greatest(Value(now), least), function="tstzrange")
+    slices.update(
+        holds=False,
+        blocked=cut,
+        cleaned_at=Case(When(wanted_at__isnull=False, then=Value(now)), output_field=DateTimeField()),
+    )
+
+
+def _write(
+    rows: Sequence[Reservation],
+    verb: str,
+    values: dict[str, Any],
+    *,
+    now: datetime,
+    actor: User | None = None,
+    label: str = "",
+) -> None:
+    """Set the same values on all, raise their versions, and write an event for each."""
+    if not rows:
+        return
+    before = [_state(row) for row in rows]
+    Reservation.objects.filter(pk__in=[row.pk for row in rows]).update(version=F("version") + 1, **values)
+    for row in rows:
+        row.version += 1
+        for name, value in values.items():
+            setattr(row, name, value)
+    events.write(
+        events.draft(
+            verb,
+            actor=actor,
+            now=now,
+            label=label,
+            team_id=row.team_id,
+            pool_id=row.pool_id,
+            reservation_id=row.pk,
+            before=was,
+            after=_state(row),
+        )
+        for row, was in zip(rows, before, strict=True)
+    )
+
+
+def _state(row: Reservation) -> dict[str, Any]:
+    return {"state": str(row.state), "reason": str(row.state_reason), "version": row.version}
+
+
+def by_id(rows: Iterable[Allocation]) -> dict[UUID, Reservation]:
+    """The reservations of these allocations, each once."""
+    return {row.reservation_id: row.reservation for row in rows}

@@ -1,0 +1,186 @@
+"""Steps for bookings whose start has come: what is in the way, what may go, what goes elsewhere.
+
+All of a booking starts together or waits together. Nothing is wanted on a GPU
+before it may be there, so what waits can still be placed on another. The
+steps need the lock on the pool; GPUs that are to be commanded come back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from pool.core.errors import Refusal
+from pool.core.period import Period
+from pool.core.placement import GpuView
+from pool.core.shapes import Class, stored_ask
+from pool.core.states import Reason, State
+from pool.models import Allocation, Pool, Reservation
+from pool.queries import snapshot
+from pool.services import booking, commands, events, plans, reservations
+from pool.services.plans import NoRoom, Plan, Wanted
+
+#: How long a start waits for its own GPU to come free before it goes elsewhere.
+FENCE = timedelta(seconds=60)
+#: Placing anew takes some milliseconds each; the rest waits for the next run of the lane.
+MOST_MOVES = 10
+
+_UNUSABLE = {
+    "unknown": Reason.NODE_UNKNOWN,
+    "frozen": Reason.FROZEN,
+    "observe": Reason.FROZEN,
+    "lost": Reason.GPU_LOST,
+    "retired": Reason.RETIRED,
+}
+#: There is nothing to wait for: go elsewhere at once. A freeze keeps bookings where they are.
+_GONE = frozenset({Reason.NODE_UNKNOWN, Reason.GPU_LOST, Reason.RETIRED})
+_OCCUPIED = frozenset({Reason.BLOCKED, Reason.WAITING_FOR_CLEANUP})
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A GPU with its blockers (`view.busy`), and the allocations that are on it or on their way there."""
+
+    view: GpuView
+    there: Sequence[Allocation]
+
+
+def start(pool: Pool, rows: Sequence[Reservation], now: datetime, *, moves: int = MOST_MOVES) -> set[int]:
+    """Start what may start; the rest is `starting` and says why it waits.
+
+    `rows` are scheduled, or starting without ever having been wanted; at most
+    `moves` of them are placed elsewhere. Returns the ids of the GPUs whose
+    wanted layout has changed.
+    """
+    slices = _slices(rows)
+    places = _places(pool, {one.gpu_id for mine in slices.values() for one in mine}, now)
+    outcome: dict[Reason | None, list[Reservation]] = defaultdict(list)
+    for row in rows:
+        reason = Reason.FROZEN if pool.frozen else _in_the_way(slices[row.pk], places)
+        if moves and _goes_elsewhere(row, reason, now):
+            moves -= 1
+            reason = _move_elsewhere(pool, row, slices[row.pk], now) or reason
+        outcome[reason].append(row)
+    for reason, waiting in outcome.items():
+        if reason not in (None, Reason.MOVED):
+            reservations.wait(waiting, reason, now=now)
+    touched = reservations.begin(outcome[None], Reason.WAITING_FOR_NODE, now=now)
+    return touched | reservations.begin(outcome[Reason.MOVED], Reason.MOVED, now=now)
+
+
+def waiting_on(gpu_ids: Collection[int]) -> list[Reservation]:
+    """Starts that wait, with a slice on one of these GPUs."""
+    rows = Reservation.objects.filter(
+        state=State.STARTING,
+        allocations__gpu__in=gpu_ids,
+        allocations__holds=True,
+        allocations__wanted_at=None,
+    )
+    return list(rows.distinct().order_by("period__startswith", "pk"))
+
+
+def _slices(rows: Sequence[Reservation]) -> dict[UUID, list[Allocation]]:
+    found: dict[UUID, list[Allocation]] = defaultdict(list)
+    for one in Allocation.objects.filter(reservation__in=rows, holds=True).select_related("reservation"):
+        found[one.reservation_id].append(one)
+    return found
+
+
+def _places(pool: Pool, gpu_ids: set[int], now: datetime) -> dict[int, _Place]:
+    views = snapshot.blocked_gpus(pool.pk, gpu_ids, now=now)
+    there: dict[int, list[Allocation]] = defaultdict(list)
+    held = Allocation.objects.filter(gpu__in=gpu_ids, holds=True, wanted_at__isnull=False)
+    for one in held.select_related("reservation"):
+        there[one.gpu_id].append(one)
+    return {gpu_id: _Place(view, there[gpu_id]) for gpu_id, view in views.items()}
+
+
+def _in_the_way(slices: Sequence[Allocation], places: dict[int, _Place]) -> Reason | None:
+    """The first reason why one of the slices cannot be made now; None when all can."""
+    for one in slices:
+        place = places.get(one.gpu_id)
+        reason = Reason.RETIRED if place is None else _on_one_gpu(one, place)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _on_one_gpu(one: Allocation, place: _Place) -> Reason | None:
+    if not place.view.usable:
+        return _UNUSABLE.get(place.view.why or "", Reason.BLOCKED)
+    if any(b.start < one.span.upper and one.span.lower < b.start + b.size for b in place.view.busy):
+        return Reason.BLOCKED
+    if any(_stands_before(other, one) for other in place.there):
+        return Reason.WAITING_FOR_CLEANUP
+    return None
+
+
+def _stands_before(other: Allocation, one: Allocation) -> bool:
+    """Whether an earlier booking is still on this span.
+
+    Not when it is the same stay: same team, owner, ask and span (DESIGN 4), and
+    the earlier one has ended. Then the instance goes from hand to hand.
+    """
+    if other.reservation_id == one.reservation_id:
+        return False
+    if other.span.lower >= one.span.upper or one.span.lower >= other.span.upper:
+        return False
+    handed_over = (
+        other.reservation.state == State.ENDING
+        and other.span == one.span
+        and other.profile_id == one.profile_id
+        and commands.chain(other) == commands.chain(one)
+    )
+    return not handed_over
+
+
+# --- Elsewhere ----------------------------------------------------------------
+
+
+def _goes_elsewhere(row: Reservation, reason: Reason | None, now: datetime) -> bool:
+    return reason in _GONE or (reason in _OCCUPIED and now - row.period.lower >= FENCE)
+
+
+def _move_elsewhere(
+    pool: Pool, row: Reservation, slices: Sequence[Allocation], now: datetime
+) -> Reason | None:
+    """Place the same ask on other GPUs for what is left of its time; None when nothing fits.
+
+    Its slices were never wanted, so nothing has to be cleaned where they were.
+    """
+    period = Period(max(row.period.lower, now), row.period.upper)
+    wanted = Wanted(stored_ask(row.ask), period, booking.blocked(period, pool), Class(row.klass))
+    snap = snapshot.take(pool.pk, wanted.blocked, team_id=row.team_id, now=now, without=row.pk)
+    try:
+        found = plans.choose(snap, wanted)
+    except (NoRoom, Refusal):
+        return None
+    clean = next((plan for plan in found if plan.clean), None)
+    if clean is None:
+        return None
+    _replace(row, slices, clean, wanted, now)
+    return Reason.MOVED
+
+
+def _replace(
+    row: Reservation, slices: Sequence[Allocation], plan: Plan, wanted: Wanted, now: datetime
+) -> None:
+    before = booking.facts(row, list(slices))
+    Allocation.objects.filter(pk__in=[one.pk for one in slices]).delete()
+    rows = booking.allocate(row, plan, wanted, wanted_at=None)
+    row.charge_milli = sum(one.charge_milli for one in rows)
+    row.version += 1
+    row.save(update_fields=["charge_milli", "version"])
+    events.record(
+        "reservation.moved",
+        actor=None,
+        now=now,
+        team_id=row.team_id,
+        pool_id=row.pool_id,
+        reservation_id=row.pk,
+        before=before,
+        after=booking.facts(row, rows),
+    )
