@@ -72,6 +72,7 @@ def make_user(
     granted = sorted({GlobalRole(role).value for role in roles})
     user = User(username=username, kind=kind, roles=granted, zone=zone, email=email)
     user.first_name, user.last_name = first[:150], last[:150]
+    user.is_staff = GlobalRole.ADMIN in granted  # opens the read-only tables, no more
     user.set_password(None if kind == User.Kind.SERVICE else password)
     user.save()
     events.record(
@@ -88,8 +89,8 @@ def set_roles(*, actor: User | None, user: User, roles: Iterable[GlobalRole], no
         raise Refusal(Code.FORBIDDEN, action=Action.MANAGE_MEMBERS.value)
     before, after = list(user.roles), sorted({GlobalRole(role).value for role in roles})
     if before != after:
-        user.roles = after
-        user.save(update_fields=["roles"])
+        user.roles, user.is_staff = after, GlobalRole.ADMIN in after
+        user.save(update_fields=["roles", "is_staff"])
         events.record(
             "user.roles_set",
             actor=actor,
