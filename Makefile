@@ -14,6 +14,9 @@ PRODUCTION := GPUPOOL_EMBEDDED= GPUPOOL_DEBUG= GPUPOOL_DEMO= GPUPOOL_URL=https:/
 	GPUPOOL_TOKEN_PEPPER=Pb5_rT8wXn3Kc6-Vm1Zs9Lq4Hd7Jg2Fy0 \
 	DATABASE_URL=postgresql://gpupool:nobody@db.invalid/gpupool REDIS_URL=redis://:nobody@redis.invalid/0
 
+COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --quiet
+
 .PHONY: help install demo test check bench lock clean
 
 help:
@@ -47,10 +50,10 @@ check: install
 bench: install
 	@GPUPOOL_EMBEDDED=1 $(BIN)/python -m bench
 
-# Pins what pyproject.toml asks for, with hashes; names no index.
+# Pins what pyproject.toml asks for, with hashes; names no index. The second is the container image's.
 lock:
-	uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --generate-hashes --upgrade \
-		--no-header --no-annotate --no-emit-index-url --quiet -o requirements.lock
+	$(COMPILE) --all-extras --upgrade pyproject.toml -o requirements.lock
+	$(COMPILE) --extra portal --extra agent -c requirements.lock pyproject.toml -o deploy/requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -56,8 +56,8 @@ def env_list(name: str) -> list[str]:
     return [part.strip() for part in env_str(name).split(",") if part.strip()]
 
 
-def env_secret(name: str, default: str = "", *, least: int = 0) -> str:
-    """A secret from NAME, or from the file that NAME_FILE names; required unless there is a default.
+def env_secret(name: str, default: str | None = None, *, least: int = 0) -> str:
+    """A secret from NAME, or from the file that NAME_FILE names; required if `default` is None.
 
     The value never appears in a message. `least` is its smallest length.
     """
@@ -73,12 +73,22 @@ def env_secret(name: str, default: str = "", *, least: int = 0) -> str:
             ) from None
     else:
         value = env_str(name)
-    value = value or default
     if not value:
+        if default is not None:
+            return default
         raise ImproperlyConfigured(f"{name} (or {name}_FILE) must be set.")
     if len(value) < least:
         raise ImproperlyConfigured(f"{name} must have at least {least} characters.")
     return value
+
+
+def with_password(url: str, password: str) -> str:
+    """`url` with this password, so that the address may be open and its secret in a file of its own."""
+    if not password:
+        return url
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user.partition(':')[0]}:{quote(password, safe='')}@{host}").geturl()
 
 
 def database(url: str, pool_size: int) -> dict[str, Any]:

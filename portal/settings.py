@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from kombu import Exchange, Queue
 
 from portal import embedded
-from portal.env import database, env_bool, env_int, env_list, env_secret, env_str
+from portal.env import database, env_bool, env_int, env_list, env_secret, env_str, with_password
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -37,13 +37,14 @@ if _url.scheme not in ("http", "https") or not _url.hostname:
     raise ImproperlyConfigured("GPUPOOL_URL must be the portal's address, such as https://gpupool.example.")
 HTTPS = _url.scheme == "https"
 
-_private = embedded.addresses(DATA_DIR) if EMBEDDED else ("", "")
-_database_url = env_secret("DATABASE_URL", _private[0] or "missing")
-if _database_url == "missing":
-    raise ImproperlyConfigured(
-        "DATABASE_URL must be set; GPUPOOL_EMBEDDED=1 starts a private PostgreSQL instead."
+_private = embedded.addresses(DATA_DIR) if EMBEDDED else (None, None)
+try:
+    _database_url = with_password(
+        env_secret("DATABASE_URL", _private[0]), env_secret("DATABASE_PASSWORD", "")
     )
-REDIS_URL = env_secret("REDIS_URL", _private[1])
+except ImproperlyConfigured as error:
+    raise ImproperlyConfigured(f"{error} GPUPOOL_EMBEDDED=1 starts a private PostgreSQL instead.") from None
+REDIS_URL = with_password(env_secret("REDIS_URL", _private[1]), env_secret("REDIS_PASSWORD", ""))
 if urlsplit(REDIS_URL).scheme not in ("redis", "rediss"):
     raise ImproperlyConfigured("REDIS_URL must begin with redis:// or rediss://.")
 
@@ -60,9 +61,9 @@ REPORT_SECONDS = env_int("GPUPOOL_REPORT_SECONDS", 15, least=1, most=300)
 # --- Secrets ------------------------------------------------------------------
 
 # An embedded start without them gets passing ones: nothing signed or hashed outlives the process.
-SECRET_KEY = env_secret("GPUPOOL_SECRET_KEY", secrets.token_urlsafe(50) if EMBEDDED else "", least=32)
+SECRET_KEY = env_secret("GPUPOOL_SECRET_KEY", secrets.token_urlsafe(50) if EMBEDDED else None, least=32)
 #: Mixed into the hash of every token, so that a stolen table of hashes is of no use.
-TOKEN_PEPPER = env_secret("GPUPOOL_TOKEN_PEPPER", secrets.token_urlsafe(32) if EMBEDDED else "", least=32)
+TOKEN_PEPPER = env_secret("GPUPOOL_TOKEN_PEPPER", secrets.token_urlsafe(32) if EMBEDDED else None, least=32)
 
 # --- Django -------------------------------------------------------------------
 

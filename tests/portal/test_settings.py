@@ -74,6 +74,21 @@ def test_it_refuses_a_bad_value_and_names_it(
         load(**{name: value})
 
 
+def test_passwords_may_come_from_files_of_their_own(
+    load: Callable[..., SimpleNamespace], tmp_path: Path
+) -> None:
+    (tmp_path / "database").write_text("p@ss/word\n")
+    (tmp_path / "redis").write_text("other\n")
+    settings = load(
+        DATABASE_URL="postgresql://gpupool@db.invalid/gpupool",
+        DATABASE_PASSWORD_FILE=str(tmp_path / "database"),
+        REDIS_URL="redis://redis.invalid:6379/0",
+        REDIS_PASSWORD_FILE=str(tmp_path / "redis"),
+    )
+    assert settings.DATABASES["default"]["PASSWORD"] == "p@ss/word"
+    assert settings.REDIS_URL == "redis://:other@redis.invalid:6379/0"
+
+
 def test_it_says_how_to_do_without_a_database(load: Callable[..., SimpleNamespace]) -> None:
     with pytest.raises(ImproperlyConfigured, match="GPUPOOL_EMBEDDED=1"):
         load(DATABASE_URL="")
