@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
@@ -25,7 +26,7 @@ from pool.core.errors import Code, Refusal
 from pool.core.states import Reason, State
 from pool.models import Allocation, Lane, Pool, Reservation, SetAside
 from pool.queries import clock
-from pool.services import commands, locks, reservations, starts
+from pool.services import broker, commands, idempotency, locks, reservations, starts, telemetry
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +61,30 @@ def due(*, now: datetime) -> Swept | None:
             return None
         until = time.monotonic() + RUN_SECONDS
         done = Swept()
+        telemetry.mark_silent(received=clock.real_now())
         for pool_id in Pool.objects.order_by("pk").values_list("pk", flat=True):
             done += _sweep_pool(pool_id, now, until)
         return done
+
+
+def slow(*, now: datetime) -> bool:
+    """Give Redis back the users that it lacks, forget old idempotency keys; False while another has the lane.
+
+    One piece of work that fails does not stop the next; the lane's row keeps the last error.
+    """
+    with lease("slow") as mine:
+        if not mine:
+            return False
+        failed: Exception | None = None
+        for work in (broker.reapply, partial(idempotency.purge, now=now)):
+            try:
+                work()
+            except Exception as error:
+                log.exception("lane.slow")
+                failed = error
+        if failed is not None:
+            raise failed
+        return True
 
 
 # --- Leases -------------------------------------------------------------------
