@@ -116,7 +116,9 @@ TEMPLATES = [
                 "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            # So that no page has to load them.
+            "builtins": ["template_partials.templatetags.partials", "portal.web.tags"],
         },
     }
 ]
