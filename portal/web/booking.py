@@ -1,0 +1,218 @@
+"""The booking form, and what it says about room while it is filled in."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from django.http import HttpResponse, HttpResponseRedirect, QueryDict
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_safe
+
+from pool.core import mig
+from pool.core.errors import Code, Refusal
+from pool.core.period import Period
+from pool.core.quota import charge_milli
+from pool.core.roles import TeamRole
+from pool.core.shapes import Class, ask_json
+from pool.queries import access, clock, inventory, teams
+from pool.services import booking as services
+from pool.services import idempotency, reservations
+from pool.services.idempotency import Claim
+from pool.services.plans import Wanted
+from portal.errors import Problem, problem
+from portal.htmx import PageRequest, render
+from portal.web import room as rooms
+from portal.web import words
+from portal.web.forms import BookForm, Choices, Offered, summary
+from portal.web.frame import done, page
+from portal.web.tags import count_gpus, gib
+
+if TYPE_CHECKING:
+    from pool.models import Pool, Reservation, Team
+
+#: What the form shows before anything is typed.
+AT_FIRST = {"count": "1", "begin": "now", "amount": "2", "unit": "hours", "klass": "interactive"}
+
+
+@page
+@require_http_methods(["GET", "HEAD", "POST"])
+def book(request: PageRequest) -> HttpResponse:
+    """A refusal keeps what was typed; a form that is sent twice books once."""
+    if request.method != "POST" or request.POST.get("check"):
+        typed = request.POST if request.method == "POST" else request.GET
+        return _page(request, _form(request, typed, fill=True))
+    form = _form(request, request.POST)
+    if not form.is_valid():
+        return _page(request, form, summary(form))
+    try:
+        made = _book(request, form)
+    except Refusal as refusal:
+        if refusal.code in (Code.FORBIDDEN, Code.NOT_FOUND):
+            raise
+        refused = problem(refusal)
+        form.refuse(refused)
+        return _page(request, form, summary(form, refused))
+    if not getattr(made, "replayed", False):
+        done(request, _("Booked."))
+    return HttpResponseRedirect(reverse("reservation", args=[made.pk]))
+
+
+def _book(request: PageRequest, form: BookForm) -> Reservation:
+    typed = form.cleaned_data
+    return reservations.book(
+        actor=request.user,
+        team=typed["team"],
+        pool=typed["pool"],
+        title=typed["title"],
+        ask=typed["ask"],
+        start=typed["start"],
+        duration=typed["duration"],
+        klass=Class(typed["klass"]),
+        owner=typed["owner"] or None,
+        now=clock.now(),
+        claim=_claim(request, form),
+    )
+
+
+def _claim(request: PageRequest, form: BookForm) -> Claim | None:
+    key = request.POST.get("key", "")[:255]
+    if not key or not key.isascii() or not key.isprintable():
+        return None
+    typed = {k: v for k, v in form.cleaned_data.items() if k not in ("ask", "start", "duration")}
+    body = typed | {"ask": ask_json(form.cleaned_data["ask"])}
+    return Claim(f"user:{request.user.pk}", "POST", request.path, key, idempotency.fingerprint(body))
+
+
+@page
+@require_safe
+def room(request: PageRequest) -> HttpResponse:
+    """The part of the form that says what there is; asked while the form is filled in."""
+    form = _form(request, request.GET, fill=True)
+    return render(request, "reservations/book.html", _context(request, form), part="room")
+
+
+def _page(request: PageRequest, form: BookForm, refused: Problem | None = None) -> HttpResponse:
+    """The form with what was typed, and a new key: sending again what was refused is a new request."""
+    context = {**_context(request, form), "problem": refused, "key": uuid.uuid4().hex}
+    return render(request, "reservations/book.html", context, status=refused.status if refused else 200)
+
+
+def _context(request: PageRequest, form: BookForm) -> dict[str, Any]:
+    why = ""
+    if not form.offered.teams:
+        why = _("You are in no team that may book. A lead of a team can add you.")
+    elif not form.offered.what:
+        why = _("No GPU has been reported to this pool and is managed yet.")
+    return {
+        "form": form,
+        "why_nothing": why,
+        "room": None if why else _room(request, form),
+        "classes": [(code, name, note) for code, (name, note) in words.CLASSES.items()],
+        "zone": form.zone.key,
+    }
+
+
+def _room(request: PageRequest, form: BookForm) -> rooms.Room | None:
+    if not form.is_valid():
+        return None
+    typed, now = form.cleaned_data, clock.now()
+    pool = access.pool(request.user, typed["pool"])
+    start = max(typed["start"] or now, now)
+    period = Period(start, start + typed["duration"])
+    return rooms.room(
+        pool=pool,
+        team=access.team_to_book(request.user, typed["team"]),
+        wanted=Wanted(typed["ask"], period, services.blocked(period, pool), Class(typed["klass"])),
+        starts_now=typed["start"] is None,
+        now=now,
+    )
+
+
+# --- What can be chosen -------------------------------------------------------
+
+
+def _form(request: PageRequest, typed: QueryDict, *, fill: bool = False) -> BookForm:
+    """`fill`: what is missing, or does not fit the chosen pool, becomes what the form shows at first."""
+    pools = list(inventory.pools_visible_to(request.user))
+    pool = next((one for one in pools if one.name == typed.get("pool")), pools[0] if pools else None)
+    bookable = list(teams.to_book_for(request.user))
+    what, names = _what(pool) if pool else ([], frozenset[str]())
+    offered = Offered(
+        teams=[(team.name, team.title or team.name) for team in bookable],
+        pools=[(one.name, one.title or one.name) for one in pools],
+        what=what,
+        owners=_owners(request, bookable),
+        names=names,
+    )
+    zone = timezone.get_current_timezone()
+    assert isinstance(zone, ZoneInfo)
+    return BookForm(_filled(typed, offered) if fill else typed, offered=offered, zone=zone)
+
+
+def _filled(typed: QueryDict, offered: Offered) -> QueryDict:
+    data = typed.copy()
+    known = [value for _group, choices in offered.what for value, _label in choices]
+    if data.get("what") not in known:
+        data["what"] = known[0] if known else ""
+    for name, choices in (("team", offered.teams), ("pool", offered.pools)):
+        if choices:
+            data.setdefault(name, choices[0][0])
+    for name, value in AT_FIRST.items():
+        data.setdefault(name, value)
+    return data
+
+
+def _what(pool: Pool) -> tuple[Choices, frozenset[str]]:
+    """What the pool offers, in groups: slices by model, slices of any model, whole GPUs; and their names."""
+    rows = inventory.profiles(pool)
+    groups: list[tuple[str, Any]] = []
+    for model, of_model in groupby(rows, key=lambda row: row.model):
+        options = [(f"mig:{row.name}@{model}", _slice_words(row)) for row in of_model]
+        groups.append((_("MIG slices on %(model)s") % {"model": model}, options))
+    shared = sorted({row.name for row in rows if sum(other.name == row.name for other in rows) > 1})
+    if shared:
+        groups.append((_("MIG slices on any model"), [(f"mig:{name}", name) for name in shared]))
+    whole = [
+        row.model for row in inventory.capacity(pool) if row.use == "whole" and row.total_gpus > row.observed
+    ]
+    if whole:
+        groups.append((_("Whole GPUs"), [(f"gpu:{model}", _whole_words(model)) for model in whole]))
+    return groups, frozenset(row.name for row in rows)
+
+
+def _slice_words(row: inventory.ProfileRow) -> str:
+    """`1g.10gb – 1/8 of the memory, 9.8 GiB, 0.125 GPU`."""
+    return _("%(name)s – %(size)s/%(grid)s of the memory, %(memory)s, %(charge)s") % {
+        "name": row.name,
+        "size": row.size,
+        "grid": row.grid,
+        "memory": gib(row.memory_mib) if row.memory_mib else _("memory not measured"),
+        "charge": count_gpus(charge_milli(row.size, row.grid)),
+    }
+
+
+def _whole_words(model: str) -> str:
+    known = mig.models().get(model)
+    if known is None or known.total_memory_mib is None:
+        return model
+    return f"{model} – {gib(known.total_memory_mib)}"
+
+
+def _owners(request: PageRequest, bookable: Sequence[Team]) -> Choices:
+    """For whom a lead may book: the other members and service accounts of the teams that are led."""
+    roles = teams.reach(request.user)
+    led = [team for team in bookable if roles.get(team.pk) == TeamRole.LEAD]
+    people = {one.username: one for team in led for one in teams.members(team) if one.pk != request.user.pk}
+    return [(name, _person(one)) for name, one in sorted(people.items())]
+
+
+def _person(one: Any) -> str:
+    name = one.get_full_name()
+    shown = f"{name} ({one.username})" if name else one.username
+    return _("%(name)s, service account") % {"name": shown} if one.kind == "service" else str(shown)

@@ -1,0 +1,269 @@
+"""Forms of the pages: what was typed, as the domain takes it. Plain Forms; who may do what is the domain's.
+
+A form keeps what was typed, also when the domain refuses it later (`refuse`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django import forms
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from pool.core.calendar import local_instant
+from pool.core.errors import Code, Invalid, Refusal
+from pool.core.period import parse_instant
+from pool.core.shapes import MAX_COUNT, Ask, parse_ask
+from portal.errors import Problem, problem, problem_for
+from portal.web import words
+from portal.web.tags import offset
+
+#: A group of choices as `<optgroup>` takes it, or a plain choice.
+Choices = Sequence[tuple[str, Any]]
+
+#: JSON pointer of the domain -> field of the form.
+FIELD_OF: Mapping[str, str] = {
+    "/team": "team",
+    "/pool": "pool",
+    "/ask": "what",
+    "/ask/profile": "what",
+    "/ask/models": "what",
+    "/ask/count": "count",
+    "/ask/same_node": "same_node",
+    "/start": "start_date",
+    "/duration": "amount",
+    "/end": "amount",
+    "/class": "klass",
+    "/title": "title",
+    "/owner": "owner",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What one person's form can choose from."""
+
+    teams: Choices
+    pools: Choices
+    what: Choices
+    owners: Choices
+    #: What may be asked for by a name that only a driver printed.
+    names: frozenset[str] = frozenset()
+
+
+def _select(**more: Any) -> forms.Select:
+    return forms.Select(attrs={"class": "form-select", **more})
+
+
+def _text(kind: str, **more: Any) -> forms.TextInput:
+    return forms.TextInput(attrs={"class": "form-control", "type": kind, **more})
+
+
+class BookForm(forms.Form):
+    """A booking as it is typed: team, what, when, for how long."""
+
+    team = forms.ChoiceField(label=gettext_lazy("Team"), widget=_select())
+    pool = forms.ChoiceField(label=gettext_lazy("Pool"), widget=_select())
+    what = forms.ChoiceField(label=gettext_lazy("What"), widget=_select())
+    count = forms.IntegerField(
+        label=gettext_lazy("How many"),
+        initial=1,
+        widget=_text("number", min="1", max=str(MAX_COUNT), inputmode="numeric"),
+    )
+    same_node = forms.BooleanField(
+        label=gettext_lazy("All on one node"),
+        required=False,
+        widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
+    )
+    begin = forms.ChoiceField(
+        label=gettext_lazy("Start"),
+        choices=[("now", gettext_lazy("Now")), ("at", gettext_lazy("At a set time"))],
+        initial="now",
+    )
+    start_date = forms.CharField(label=gettext_lazy("Date"), required=False, widget=_text("date"))
+    start_time = forms.CharField(label=gettext_lazy("Time"), required=False, widget=_text("time"))
+    start_choice = forms.CharField(required=False)
+    amount = forms.IntegerField(
+        label=gettext_lazy("For how long"),
+        initial=2,
+        min_value=1,
+        max_value=9999,
+        widget=_text("number", min="1", max="9999", inputmode="numeric"),
+    )
+    unit = forms.ChoiceField(
+        label=gettext_lazy("Unit"), choices=list(words.UNITS.items()), initial="hours", widget=_select()
+    )
+    klass = forms.ChoiceField(
+        label=gettext_lazy("Class of work"),
+        choices=[(code, name) for code, (name, _note) in words.CLASSES.items()],
+        initial="interactive",
+    )
+    title = forms.CharField(
+        label=gettext_lazy("Title"),
+        required=False,
+        max_length=200,
+        widget=_text("text", maxlength="200", autocomplete="off"),
+    )
+    owner = forms.ChoiceField(label=gettext_lazy("For whom"), required=False, widget=_select())
+
+    def __init__(self, *args: Any, offered: Offered, zone: ZoneInfo, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.offered = offered
+        self.zone = zone
+        #: The two instants that the typed time can mean, as (ISO, words), when it is asked which.
+        self.questions: list[tuple[str, str]] = []
+        self._choices("team", offered.teams)
+        self._choices("pool", offered.pools)
+        self._choices("what", offered.what)
+        self._choices("owner", [("", gettext_lazy("Myself")), *offered.owners])
+
+    def _choices(self, name: str, choices: Choices) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = list(choices)
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or {}
+        if "amount" in data and "unit" in data:
+            data["duration"] = timedelta(**{data["unit"]: data["amount"]})
+        try:
+            data["ask"] = self._ask(data)
+        except Invalid as refusal:
+            self._take(refusal)
+        try:
+            data["start"] = self._start(data)
+        except Invalid as refusal:
+            self._ask_which(refusal)
+        return data
+
+    def _ask(self, data: Mapping[str, Any]) -> Ask | None:
+        """`mig:1g.10gb`, `mig:1g.10gb@H100-80GB` or `gpu:H100-80GB` with the count, as an ask."""
+        if "what" not in data or "count" not in data:
+            return None
+        kind, _colon, rest = data["what"].partition(":")
+        name, _at, model = rest.partition("@")
+        raw: dict[str, Any] = {"kind": kind, "count": data["count"], "same_node": data["same_node"]}
+        raw |= {"profile": name, "model": model or None} if kind == "mig" else {"model": name}
+        return parse_ask(raw, reported_names=self.offered.names)
+
+    def _start(self, data: Mapping[str, Any]) -> datetime | None:
+        if data.get("begin") != "at":
+            return None
+        for reading in self._readings(data):
+            if reading.isoformat() == data.get("start_choice"):
+                return reading
+        return self._typed(data)
+
+    def _typed(self, data: Mapping[str, Any]) -> datetime | None:
+        day, clock = data.get("start_date"), data.get("start_time")
+        if not (day and clock):
+            self.add_error("start_date", _("A start at a set time needs a date and a time."))
+            return None
+        return local_instant(f"{day}T{clock}", self.zone, "/start")
+
+    def _readings(self, data: Mapping[str, Any]) -> list[datetime]:
+        """What the typed time can mean, when that is a question."""
+        try:
+            self._typed(data)
+        except Invalid as refusal:
+            return [datetime.fromisoformat(text) for text in refusal.errors[0].data.get("choices", ())]
+        return []
+
+    def _ask_which(self, refusal: Invalid) -> None:
+        error = refusal.errors[0]
+        self.questions = [
+            (text, f"{timezone.localtime(at, self.zone):%H:%M} ({offset(at.astimezone(self.zone))})")
+            for text, at in ((t, datetime.fromisoformat(t)) for t in error.data.get("choices", ()))
+        ]
+        if error.code == "ambiguous_time":
+            self.add_error(
+                "start_date", _("The clocks go back then: this time comes twice. Which one is meant?")
+            )
+        elif error.code == "no_such_time":
+            self.add_error(
+                "start_date", _("The clocks go forward then: this time does not exist. Which one is meant?")
+            )
+        else:
+            self._take(refusal)
+
+    def _take(self, refusal: Invalid) -> None:
+        self.refuse(problem(refusal))
+
+    def refuse(self, refused: Problem) -> None:
+        """Put each wrong field's sentence beside the field; what has no field stays in the problem."""
+        for fault in refused.fields:
+            field = FIELD_OF.get(fault["pointer"])
+            if field and fault["detail"] not in self.errors.get(field, []):
+                self.add_error(field, fault["detail"])
+
+
+class ExtendForm(forms.Form):
+    """By how much a reservation is extended, counted from the end that its page showed.
+
+    Two clicks on the same page thus ask for the same end, never for twice as much.
+    """
+
+    known_end = forms.CharField()
+    by = forms.IntegerField(required=False, min_value=1)
+    amount = forms.IntegerField(required=False, min_value=1, max_value=999)
+    unit = forms.ChoiceField(required=False, choices=list(words.UNITS.items()))
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or {}
+        amount, unit = data.get("amount"), data.get("unit") or "hours"
+        if data.get("by"):
+            by = timedelta(minutes=data["by"])
+        elif amount:
+            by = timedelta(**{unit: amount})
+        else:
+            raise forms.ValidationError(_("Say by how much it is to be extended."))
+        try:
+            data["end"] = parse_instant(data.get("known_end", ""), "/end") + by
+        except Refusal:
+            raise forms.ValidationError(
+                _("Load the page again: it does not say when the reservation ends.")
+            ) from None
+        return data
+
+
+class FilterForm(forms.Form):
+    """Filters of the list of reservations; what makes no sense is left out."""
+
+    group = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("open", gettext_lazy("Now and ahead")),
+            ("now", gettext_lazy("Now")),
+            ("ahead", gettext_lazy("Ahead")),
+            ("over", gettext_lazy("Over")),
+            ("all", gettext_lazy("All of them")),
+        ],
+    )
+    team = forms.CharField(required=False, max_length=63)
+    mine = forms.BooleanField(required=False)
+    before = forms.UUIDField(required=False)
+
+
+def summary(form: forms.Form, refused: Problem | None = None) -> Problem:
+    """What stands above a refused form: each wrong field with a link to it, or the domain's reason."""
+    base = refused or problem_for(Code.INVALID, {})
+    fields = [
+        {"label": form[name].label, "id": form[name].id_for_label, "detail": detail}
+        for name, details in form.errors.items()
+        if name in form.fields
+        for detail in details
+    ]
+    elsewhere = [fault for fault in base.fields if fault["pointer"] not in FIELD_OF]
+    return replace(base, fields=[*fields, *elsewhere])
+
+
+def first_error(form: forms.Form) -> Problem:
+    """As `summary`, for a small form without room for sentences beside its fields."""
+    detail = next((str(errors[0]) for errors in form.errors.values()), "")
+    return replace(problem_for(Code.INVALID, {}), detail=detail)

@@ -1,0 +1,257 @@
+"""A GPU as its pages draw it: rows of the memory grid, readings, and what managing it would change.
+
+Nothing here is made up: None stays "not known" or "not measured".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from pool.queries import clock
+from pool.queries import inventory as queries
+from pool.queries.inventory import Cell, GpuGrid, Preview
+from portal.web import svg, words
+from portal.web.tags import lasts, slices
+
+if TYPE_CHECKING:
+    from pool.models import Gpu
+
+Mine = frozenset[UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One reading; `value` "" is not measured, `why` says why if that is known."""
+
+    name: str
+    value: str
+    unit: str
+    span: str
+    why: str
+    bar: tuple[svg.Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A span in the table under the grid."""
+
+    span: tuple[int, int]
+    what: str
+    whose: str
+    href: str
+    observed: str
+    mig_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU on its node's page. `why`: what keeps bookings off it; "" when nothing does."""
+
+    row: Gpu
+    why: str
+    drawing: svg.Drawing
+    tiles: tuple[Tile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A GPU on its own page."""
+
+    row: Gpu
+    why: str
+    drawing: svg.Drawing
+    tiles: tuple[Tile, ...]
+    places: tuple[Place, ...]
+    mode: str
+    unknown_since: datetime | None
+    sampled_at: datetime | None
+    trouble: Mapping[str, Any] | None
+    applied: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What managing the GPU would do to it, in words."""
+
+    create: tuple[str, ...]
+    destroy: tuple[str, ...]
+    kept: tuple[str, ...]
+    mode: str
+    against: str
+
+
+def card(gpu: Gpu, grid: GpuGrid, mine: Mine) -> Card:
+    """What is on it now, in one row: what was seen, under what is in the way."""
+    seen = _marks(grid.observed, mine)
+    if seen is not None and gpu.use == "whole":
+        seen = seen + (_marks(grid.wanted, mine) or [])
+    row = svg.line("", "", grid.grid, None if seen is None else seen + (_marks(grid.blockers, mine) or []))
+    name = f"GPU {gpu.index}"
+    return Card(gpu, _why(gpu), svg.drawing(f"gpu-{gpu.index}", name, grid.grid, [row]), tiles(gpu))
+
+
+def whole(gpu: Gpu, grid: GpuGrid, mine: Mine) -> Whole:
+    state = getattr(gpu, "state", None)
+    lines = [_wanted(gpu, grid, mine), _observed(gpu, grid, mine)]
+    unknown = queries.node_unknown(gpu.node)
+    return Whole(
+        row=gpu,
+        why=_why(gpu),
+        drawing=svg.drawing("gpu", f"GPU {gpu.index}", grid.grid, lines),
+        tiles=tiles(gpu),
+        places=_places(grid, mine),
+        mode=_mode(gpu),
+        unknown_since=(gpu.node.unknown_since or gpu.node.received_at) if unknown else None,
+        sampled_at=state.sampled_at if state else None,
+        trouble=state.trouble if state else None,
+        applied=state.generation if state else None,
+    )
+
+
+def _why(gpu: Gpu) -> str:
+    return queries.why_unusable(gpu) or ""
+
+
+# --- Rows of the grid ---------------------------------------------------------
+
+
+def _wanted(gpu: Gpu, grid: GpuGrid, mine: Mine) -> svg.Line:
+    note = _("generation %(n)s") % {"n": gpu.generation} if grid.wanted is not None else _("never commanded")
+    return svg.line(_("Wanted"), note, grid.grid, _marks(grid.wanted, mine) or [])
+
+
+def _observed(gpu: Gpu, grid: GpuGrid, mine: Mine) -> svg.Line:
+    state = getattr(gpu, "state", None)
+    marks = _marks(grid.observed, mine)
+    if marks is not None:
+        if gpu.use == "whole" and state is not None and state.held:
+            # A GPU that is booked whole has no instances; the agent says which bookings are in force.
+            marks += _marks(grid.wanted, mine) or []
+        marks += _marks(grid.blockers, mine) or []
+    note = ""
+    if state is not None and state.received_at is not None:
+        note = _("%(time)s ago") % {"time": lasts(clock.real_now() - state.received_at)}
+    return svg.line(_("Observed"), note, grid.grid, marks)
+
+
+def _marks(cells: Iterable[Cell] | None, mine: Mine) -> list[svg.Mark] | None:
+    return None if cells is None else [_mark(cell, mine) for cell in cells]
+
+
+def _mark(cell: Cell, mine: Mine) -> svg.Mark:
+    if cell.kind in words.BLOCKERS:
+        tone = "unknown" if cell.kind == "unknown" else "blocked"
+        return svg.Mark(cell.start, cell.size, tone, str(words.BLOCKERS[cell.kind]), cell.detail)
+    label = cell.profile or (_("whole GPU") if cell.kind == "gpu" else _("unnamed slice"))
+    tone, note = _whose(cell, mine)
+    href = reverse("reservation", args=[cell.reservation_id]) if cell.reservation_id else ""
+    return svg.Mark(cell.start, cell.size, tone, label, note, href)
+
+
+def _whose(cell: Cell, mine: Mine) -> tuple[str, str]:
+    """Tone and holder of a span, as far as the viewer may know."""
+    if not cell.owned:
+        return "foreign", _("not made by gpupool")
+    if cell.reservation_id is None:
+        return "busy", _("busy") if cell.busy else _("being taken down")
+    return ("mine", _("yours")) if cell.reservation_id in mine else ("team", cell.team)
+
+
+def _places(grid: GpuGrid, mine: Mine) -> tuple[Place, ...]:
+    """Each span once: what is wanted, with what was seen there; what is only there; what is in the way."""
+    seen = {(c.start, c.size): c for c in grid.observed or ()}
+    rows = []
+    for cell in grid.wanted or ():
+        found = seen.pop((cell.start, cell.size), None)
+        observed = _("not known") if grid.observed is None else _("not there")
+        if cell.kind == "gpu":
+            observed = ""
+        rows.append(_place(cell, mine, _("there") if found else observed, found.mig_uuid if found else ""))
+    rows += [_place(cell, mine, _("there, not wanted"), cell.mig_uuid) for cell in seen.values()]
+    rows += [_place(cell, mine, cell.detail, "") for cell in grid.blockers]
+    return tuple(sorted(rows, key=lambda row: row.span))
+
+
+def _place(cell: Cell, mine: Mine, observed: str, mig_uuid: str) -> Place:
+    mark = _mark(cell, mine)
+    whose = "" if mark.hatched else mark.note
+    return Place((cell.start, cell.size), mark.label, whose, mark.href, observed, mig_uuid)
+
+
+# --- Readings -----------------------------------------------------------------
+
+
+def tiles(gpu: Gpu) -> tuple[Tile, ...]:
+    """The four readings of the last report."""
+    state = getattr(gpu, "state", None)
+    readings: Mapping[str, Any] = state.readings if state is not None else {}
+    while_mig = _("not available while MIG is on") if state is not None and state.mig else ""
+    total = gpu.memory_mib / 1024 if gpu.memory_mib else 0
+    return (
+        _tile(_("Utilisation"), readings.get("utilization"), "%", whole=100, why=while_mig),
+        _tile(_("Memory used"), readings.get("memory"), "GiB", whole=total, divide=1024),
+        _tile(_("Power"), readings.get("power"), "W"),
+        _tile(_("Temperature"), readings.get("temperature"), "°C"),
+    )
+
+
+def _tile(
+    name: str,
+    reading: Mapping[str, Any] | None,
+    unit: str,
+    *,
+    whole: float = 0,
+    divide: int = 1,
+    why: str = "",
+) -> Tile:
+    last = (reading or {}).get("last")
+    if reading is None or last is None:
+        return Tile(name, "", unit, "", why, ())
+    shown = {
+        key: f"{reading[key] / divide:.3g}" for key in ("last", "min", "max") if reading.get(key) is not None
+    }
+    span = f"{shown['min']}–{shown['max']} {unit}" if {"min", "max"} <= shown.keys() else ""
+    return Tile(
+        name, shown["last"], unit, span, "", svg.bar(whole, [("used", last / divide)]) if whole else ()
+    )
+
+
+def _mode(gpu: Gpu) -> str:
+    """MIG mode in words, with a change that waits for a reset."""
+    state = getattr(gpu, "state", None)
+    if gpu.mig_capable is False:
+        return _("this GPU cannot do MIG")
+    if state is None or state.mig is None:
+        return _("not known")
+    now = _("on") if state.mig else _("off")
+    if state.mig_pending is None or state.mig_pending == state.mig:
+        return now
+    change = _("off after a reset") if state.mig else _("on after a reset")
+    return f"{now}, {change}"
+
+
+# --- Before it is managed -------------------------------------------------------
+
+
+def preview(seen: Preview) -> Change:
+    mode = ""
+    if seen.mode_change:
+        mode = _("MIG mode: switched on") if seen.use == "mig" else _("MIG mode: switched off")
+    return Change(
+        create=_listed(seen.would_create),
+        destroy=_listed(seen.would_destroy),
+        kept=_listed(seen.foreign),
+        mode=mode,
+        against=str(words.AGAINST.get(seen.against, seen.against)) if seen.against else "",
+    )
+
+
+def _listed(cells: Iterable[Cell]) -> tuple[str, ...]:
+    return tuple(f"{cell.profile or _('whole GPU')} ({slices((cell.start, cell.size))})" for cell in cells)

@@ -1,0 +1,149 @@
+"""Pages of reservations: the list, one with its live state, extending and releasing it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.http import HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST, require_safe
+
+from pool.core.errors import Code, Refusal
+from pool.core.roles import Action, allows
+from pool.core.states import TERMINAL, State
+from pool.queries import access, clock, teams
+from pool.queries import reservations as queries
+from pool.services import reservations as services
+from portal.errors import Problem, problem
+from portal.htmx import PageRequest, render
+from portal.web import reservation_view, words
+from portal.web.forms import ExtendForm, FilterForm, first_error
+from portal.web.frame import done, page
+from portal.web.tags import moment
+
+if TYPE_CHECKING:
+    from pool.models import Reservation
+
+PER_PAGE = 30
+
+#: Groups of the list -> states; an empty group means all.
+GROUPS: dict[str, frozenset[State]] = {
+    "open": frozenset(State) - TERMINAL,
+    "now": frozenset({State.STARTING, State.ACTIVE, State.PAUSED, State.ENDING}),
+    "ahead": frozenset({State.HELD, State.PENDING_APPROVAL, State.WAITING, State.SCHEDULED}),
+    "over": TERMINAL,
+    "all": frozenset(State),
+}
+
+EXTENDABLE = frozenset({State.SCHEDULED, State.STARTING, State.ACTIVE})
+RELEASABLE = frozenset({State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED})
+
+#: Minutes offered as buttons.
+EXTEND_BY = (30, 60, 240, 1440)
+
+
+@page
+@require_safe
+def reservations(request: PageRequest) -> HttpResponse:
+    """What the viewer may see, newest booking first; `before` is the last id of the page before."""
+    form = FilterForm(request.GET)
+    form.is_valid()
+    wanted = form.cleaned_data
+    group = wanted.get("group") or "open"
+    rows = queries.visible_to(request.user).filter(state__in=GROUPS[group]).order_by("-pk")
+    if wanted.get("team"):
+        rows = rows.filter(team__name=wanted["team"])
+    if wanted.get("mine"):
+        rows = rows.filter(owner=request.user.pk)
+    if wanted.get("before"):
+        rows = rows.filter(pk__lt=wanted["before"])
+    found = list(rows[: PER_PAGE + 1])
+    kept = {
+        k: v
+        for k, v in (("group", group), ("team", wanted.get("team")), ("mine", wanted.get("mine") and 1))
+        if v
+    }
+    context = {
+        "rows": [reservation_view.line(row) for row in found[:PER_PAGE]],
+        "groups": form.fields["group"].choices,  # type: ignore[attr-defined]
+        "group": group,
+        "filters": wanted,
+        "filtered": group != "open" or any(wanted.get(name) for name in ("team", "mine", "before")),
+        "teams": teams.visible_to(request.user),
+        "newest": urlencode(kept) if wanted.get("before") else "",
+        "older": urlencode(kept | {"before": found[PER_PAGE - 1].pk}) if len(found) > PER_PAGE else "",
+    }
+    return render(request, "reservations/list.html", context, part="live")
+
+
+@page
+@require_safe
+def reservation(request: PageRequest, pk: UUID) -> HttpResponse:
+    return _page(request, access.reservation(request.user, pk))
+
+
+def _page(request: PageRequest, row: Reservation, refused: Problem | None = None) -> HttpResponse:
+    now = clock.now()
+    view = queries.as_resource(row)
+    context: dict[str, Any] = {
+        **reservation_view.context(view, queries.events(row), now),
+        "poll": reservation_view.poll_seconds(view, now),
+        "may_extend": _may(request, row, Action.EXTEND_OWN, Action.EXTEND_TEAM) and row.state in EXTENDABLE,
+        "may_release": _may(request, row, Action.RELEASE_OWN, Action.RELEASE_TEAM)
+        and row.state in RELEASABLE,
+        "extend_by": EXTEND_BY,
+        "units": list(words.UNITS.items()),
+        "problem": refused,
+    }
+    part = "" if refused else "live"
+    status = refused.status if refused else 200
+    return render(request, "reservations/detail.html", context, part=part, status=status)
+
+
+def _may(request: PageRequest, row: Reservation, own: Action, team: Action) -> bool:
+    """As the services decide, for a button; they decide again when it is pressed."""
+    role, roles = teams.reach(request.user).get(row.team_id), teams.global_roles(request.user)
+    is_own = row.owner_id == request.user.pk
+    return (is_own and allows(own, role, roles)) or allows(team, role, roles)
+
+
+@page
+@require_POST
+def extend(request: PageRequest, pk: UUID) -> HttpResponse:
+    """A second click on the same button asks for the same end: it has it already."""
+    row = access.reservation(request.user, pk)
+    form = ExtendForm(request.POST)
+    if not form.is_valid():
+        return _page(request, row, first_error(form))
+    end = form.cleaned_data["end"]
+    if row.period.upper != end:
+        try:
+            row = services.extend(actor=request.user, reservation_id=pk, end=end, now=clock.now())
+        except Refusal as refusal:
+            return _page(request, access.reservation(request.user, pk), _shown(refusal))
+    done(request, _("Extended: it ends %(end)s.") % {"end": moment(end)})
+    return HttpResponseRedirect(reverse("reservation", args=[pk]))
+
+
+@page
+@require_POST
+def release(request: PageRequest, pk: UUID) -> HttpResponse:
+    row = access.reservation(request.user, pk)
+    if row.state in RELEASABLE:
+        try:
+            row = services.release(actor=request.user, reservation_id=pk, now=clock.now())
+        except Refusal as refusal:
+            return _page(request, access.reservation(request.user, pk), _shown(refusal))
+    cancelled = row.state == State.CANCELLED
+    done(request, _("Cancelled.") if cancelled else _("Released. Its slices are being taken down."))
+    return HttpResponseRedirect(reverse("reservation", args=[pk]))
+
+
+def _shown(refusal: Refusal) -> Problem:
+    """A refusal as it stands on the page; what is not permitted has a page of its own."""
+    if refusal.code in (Code.FORBIDDEN, Code.NOT_FOUND):
+        raise refusal
+    return problem(refusal)

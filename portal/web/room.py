@@ -1,0 +1,119 @@
+"""What the typed booking form would get: free count, charge, a picture. Books nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from pool.core import placement
+from pool.core.errors import Refusal
+from pool.core.period import Period
+from pool.core.placement import Pick
+from pool.queries import snapshot
+from pool.queries.snapshot import Snapshot
+from pool.services import plans
+from pool.services.plans import NoRoom, Wanted
+from portal.errors import problem
+from portal.web import svg
+from portal.web.tags import gib
+
+if TYPE_CHECKING:
+    from pool.models import Pool, Team
+
+#: How far ahead the first free time is looked for.
+HORIZON = timedelta(days=14)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """`start` None means now. `tone` is good or bad; `sentences` say why and what next."""
+
+    start: datetime | None
+    end: datetime
+    charge_milli: int | None
+    each: str
+    drawing: svg.Drawing | None
+    tone: str
+    headline: str
+    sentences: tuple[str, ...]
+
+
+def room(*, pool: Pool, team: Team, wanted: Wanted, starts_now: bool, now: datetime) -> Room:
+    """Look at the pool as a booking would, with one reading and no lock."""
+    seen = snapshot.take(pool.pk, wanted.blocked, team_id=team.pk, now=now)
+    try:
+        plan, refusal = plans.choose(seen, wanted)[0], None
+    except NoRoom:
+        plan, refusal = None, _no_room(pool, team, wanted, seen, now)
+    except Refusal as over_quota:
+        plan, refusal = None, over_quota
+    tone, headline, sentences = _verdict(seen, wanted, refusal)
+    assert wanted.period.end is not None
+    return Room(
+        start=None if starts_now else wanted.period.start,
+        end=wanted.period.end,
+        charge_milli=sum(pick.charge_milli for pick in plan.picks) if plan else None,
+        each=_each(plan.picks[0]) if plan else "",
+        drawing=_picture(seen, plan.picks) if plan else None,
+        tone=tone,
+        headline=headline,
+        sentences=sentences,
+    )
+
+
+def _no_room(pool: Pool, team: Team, wanted: Wanted, seen: Snapshot, now: datetime) -> Refusal:
+    """The refusal that a booking would get, with the first time at which the same fits."""
+    assert wanted.blocked.end is not None
+    wide = Period(wanted.blocked.start, wanted.blocked.end + HORIZON)
+    later = snapshot.take(pool.pk, wide, team_id=team.pk, now=now)
+    first = placement.first_time(later.gpus, wanted.ask, wanted.blocked, wide.start + HORIZON)
+    return plans.no_capacity(seen, wanted, first)
+
+
+def _verdict(seen: Snapshot, wanted: Wanted, refusal: Refusal | None) -> tuple[str, str, tuple[str, ...]]:
+    if refusal is not None:
+        shown = problem(refusal)
+        return "bad", shown.title, (shown.detail, shown.next_step)
+    short = placement.shortfall(seen.gpus, wanted.ask, wanted.blocked)
+    free = ngettext(
+        "%(free)s of %(offered)s is free for the whole time.",
+        "%(free)s of %(offered)s are free for the whole time.",
+        short.free,
+    ) % {"free": short.free, "offered": short.offered}
+    return "good", _("This fits"), (free,)
+
+
+def _each(pick: Pick) -> str:
+    """`1g.10gb on H100-80GB: 1/8 of the memory, 9.8 GiB, 16 SMs`."""
+    if pick.profile is None:
+        return _("whole %(model)s") % {"model": pick.model}
+    facts = [gib(pick.profile.memory_mib)] if pick.profile.memory_mib else [_("memory not measured")]
+    if pick.profile.sm:
+        facts.append(_("%(n)s SMs") % {"n": pick.profile.sm})
+    return _("%(profile)s on %(model)s: %(facts)s") % {
+        "profile": pick.profile.name,
+        "model": pick.model,
+        "facts": ", ".join(facts),
+    }
+
+
+def _picture(seen: Snapshot, picks: Sequence[Pick]) -> svg.Drawing | None:
+    """The first GPU's grid with what would be ours, among what is there at that time."""
+    gpu = next((gpu for gpu in seen.gpus if gpu.id == picks[0].gpu_id), None)
+    if gpu is None or picks[0].profile is None:
+        return None
+    there = [svg.Mark(b.start, b.size, *_tone(b.tenancy)) for b in gpu.busy]
+    ours = [
+        svg.Mark(p.start, p.size, "mine", p.profile.name) for p in picks if p.gpu_id == gpu.id and p.profile
+    ]
+    name = f"{gpu.node} GPU {gpu.index}"
+    return svg.drawing("room", name, gpu.grid, [svg.line(name, gpu.model, gpu.grid, there + ours)])
+
+
+def _tone(tenancy: str) -> tuple[str, str]:
+    return ("blocked", _("blocked")) if tenancy == snapshot.BLOCKER else ("busy", _("busy"))

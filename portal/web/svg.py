@@ -1,0 +1,119 @@
+"""Geometry of the drawings, as data for templates: the memory grid of a GPU, bars of capacity.
+
+x and width are percentages of the drawing's width, so that a drawing is as
+wide as its column while its text keeps its size. No markup is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+#: Boxes narrower than this share of the grid show only their short label on a phone.
+NARROW = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something on the grid: a span in memory slices, whose it is, and what is written on it.
+
+    `tone` is one of mine, team, busy, foreign, blocked, unknown.
+    """
+
+    start: int
+    size: int
+    tone: str
+    label: str
+    note: str = ""
+    href: str = ""
+
+    @property
+    def short(self) -> str:
+        """`1g` for `1g.10gb+me`: what fits on one eighth of a phone."""
+        return self.label.partition(".")[0]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.size
+
+    @property
+    def hatched(self) -> bool:
+        return self.tone in ("blocked", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    x: str
+    width: str
+    narrow: bool
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the grid. `boxes` None: what is there is not known."""
+
+    name: str
+    note: str
+    boxes: tuple[Box, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    x: str
+    middle: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A GPU's memory grid. `key` is unique on the page, for the ids of patterns."""
+
+    key: str
+    name: str
+    grid: int
+    ticks: tuple[Tick, ...]
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a bar."""
+
+    x: str
+    width: str
+    tone: str
+
+
+def percent(value: float, whole: float) -> str:
+    """`12.5%`; 0 where there is no whole."""
+    return f"{100 * value / whole:.4g}%" if whole else "0%"
+
+
+def line(name: str, note: str, grid: int, marks: Iterable[Mark] | None) -> Line:
+    """A row with a box for each mark that lies on the grid; None keeps "not known"."""
+    if marks is None:
+        return Line(name, note, None)
+    boxes = tuple(
+        Box(percent(m.start, grid), percent(m.size, grid), m.size / grid < NARROW, m)
+        for m in sorted(marks, key=lambda m: (m.hatched, m.start))
+        if m.start >= 0 and m.size > 0 and m.start + m.size <= grid
+    )
+    return Line(name, note, boxes)
+
+
+def drawing(key: str, name: str, grid: int, lines: Sequence[Line]) -> Drawing:
+    """The grid with its axis: a tick for each memory slice, numbered from 0."""
+    ticks = tuple(Tick(percent(n, grid), percent(n + 0.5, grid), n) for n in range(grid))
+    return Drawing(key, name, grid, ticks, tuple(lines))
+
+
+def bar(whole: float, parts: Iterable[tuple[str, float]]) -> tuple[Part, ...]:
+    """Pieces side by side, (tone, amount) each; what exceeds the whole is cut, empty ones fall out."""
+    pieces, at = [], 0.0
+    for tone, amount in parts:
+        amount = min(max(amount, 0), whole - at)
+        if amount > 0:
+            pieces.append(Part(percent(at, whole), percent(amount, whole), tone))
+            at += amount
+    return tuple(pieces)

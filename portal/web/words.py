@@ -1,0 +1,170 @@
+"""Names that people read for states, reasons, events, classes and kinds: stable code -> translatable words.
+
+Tones are the pills of gpupool.css. A code without words is shown as it is,
+never hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext, pgettext_lazy
+from django.utils.translation import gettext_lazy as _
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise as Words
+
+#: State -> (words, tone). "busy" tones breathe: something is going on.
+STATES: Mapping[str, tuple[Words, str]] = {
+    "held": (_("Held"), "info"),
+    "pending_approval": (_("Waiting for approval"), "warn"),
+    "waiting": (_("On the wait list"), "warn"),
+    "scheduled": (_("Scheduled"), "info"),
+    "starting": (_("Starting"), "info pill-busy"),
+    "active": (_("Active"), "good"),
+    "paused": (_("Between its windows"), "quiet"),
+    "ending": (_("Ending"), "info pill-busy"),
+    "ended": (_("Ended"), "quiet pill-hollow"),
+    "cancelled": (_("Cancelled"), "quiet pill-hollow"),
+    "denied": (_("Denied"), "bad pill-hollow"),
+    "preempted": (_("Preempted"), "bad pill-hollow"),
+    "expired": (_("Expired"), "quiet pill-hollow"),
+    "failed": (_("Failed"), "bad pill-hollow"),
+}
+
+REASONS: Mapping[str, Words] = {
+    "booked": _("granted as asked"),
+    "approved": _("approved"),
+    "denied": _("an approver said no"),
+    "needs_approval": _("needs an approval"),
+    "offered": _("set aside while you confirm"),
+    "moved": _("moved to other GPUs"),
+    "waiting_for_node": _("waiting for the node to carve it"),
+    "waiting_for_cleanup": _("waiting until the slice before it is taken down"),
+    "node_unknown": _("the node is not heard from"),
+    "driver_refused": _("the driver refused"),
+    "in_use": _("a process still uses the GPU"),
+    "reset_required": _("the GPU needs a reset that cannot be done here"),
+    "blocked": _("something that is not booked stands in the way"),
+    "frozen": _("frozen by an operator"),
+    "applied": _("the node reported it ready"),
+    "handed_over": _("took over the slice of the booking before it"),
+    "between_windows": _("until its next window"),
+    "time_up": _("its time is up"),
+    "released": _("released by its owner"),
+    "released_by_lead": _("released by a lead"),
+    "stopped_by_operator": _("stopped by an operator"),
+    "cancelled": _("cancelled by its owner"),
+    "cancelled_by_lead": _("cancelled by a lead"),
+    "no_capacity": _("nothing is free for it"),
+    "no_quota": _("no quota is left for it"),
+    "reclaimed": _("its borrowed capacity was wanted back"),
+    "quota_lowered": _("the quota under it was lowered"),
+    "hold_lapsed": _("the hold lapsed"),
+    "approval_lapsed": _("nobody decided in time"),
+    "wait_lapsed": _("the wait lapsed"),
+    "never_started": _("its whole time went by before it could start"),
+    "no_show": _("nobody checked in"),
+    "gpu_lost": _("its GPU is gone"),
+    "node_lost": _("its node is gone"),
+    "retired": _("its GPU was retired"),
+}
+
+VERBS: Mapping[str, Words] = {
+    "reservation.booked": _("Booked"),
+    "reservation.extended": _("Extended"),
+    "reservation.released": _("Released"),
+    "reservation.cancelled": _("Cancelled"),
+    "reservation.starting": _("Starting"),
+    "reservation.active": _("Active"),
+    "reservation.ending": _("Ending"),
+    "reservation.ended": _("Ended"),
+    "reservation.failed": _("Failed"),
+    "reservation.expired": _("Expired"),
+    "reservation.noted": _("Noted"),
+    "reservation.moved": _("Placed on another GPU"),
+}
+
+CLASSES: Mapping[str, tuple[Words, Words]] = {
+    "interactive": (_("Interactive"), _("notebooks, debugging, a person waits")),
+    "batch": (_("Batch"), _("training and jobs, may be moved in time")),
+    "online": (_("Online"), _("a service that must not stop")),
+}
+
+ROLES: Mapping[str, Words] = {
+    "operator": _("Operator"),
+    "approver": _("Approver"),
+    "admin": _("Admin"),
+    "lead": _("Lead"),
+    "member": _("Member"),
+}
+
+USES: Mapping[str, Words] = {
+    "mig": _("MIG slices"),
+    "whole": _("Whole GPUs"),
+}
+
+ACCESS: Mapping[str, Words] = {
+    "advisory": _("Not enforced: the node does not keep others off this device."),
+    "cdi": _("Enforced by the container runtime (CDI)."),
+    "unix": _("Enforced by the system (device permissions)."),
+}
+
+BLOCKERS: Mapping[str, Words] = {
+    "overrun": _("Still running after its end"),
+    "foreign": _("Used without a booking"),
+    "unknown": _("Not known"),
+    "health": _("Not healthy"),
+}
+
+#: Why a GPU cannot be booked now.
+UNUSABLE: Mapping[str, Words] = {
+    "unknown": _("not heard from"),
+    "frozen": _("frozen"),
+    "observe": _("only observed"),
+    "lost": _("lost"),
+    "retired": _("retired"),
+    "blocked": _("occupied by something that is not booked"),
+}
+
+#: Why a GPU cannot be managed.
+AGAINST: Mapping[str, Words] = {
+    "retired": _("It is retired."),
+    "lost": _("It is lost."),
+    "not_reported": _("No report has described it yet."),
+    "not_mig_capable": _("It cannot be divided into MIG slices."),
+}
+
+TROUBLES: Mapping[str, Words] = {
+    "in_use": _("The GPU is in use by processes."),
+    "reset_required": _("The GPU needs a reset before its mode changes."),
+    "no_permission": _("The agent may not change this GPU."),
+    "insufficient_resources": _("The driver found no room for the slice."),
+    "not_supported": _("The driver does not support this."),
+    "gpu_is_lost": _("The GPU has fallen off the bus."),
+    "foreign": _("An instance that is not ours stands in the way."),
+    "frozen": _("The agent is frozen."),
+    "observe": _("The GPU is only observed."),
+    "driver": _("The driver refused."),
+}
+
+UNITS: Mapping[str, Words] = {
+    "minutes": pgettext_lazy("unit of a duration", "minutes"),
+    "hours": pgettext_lazy("unit of a duration", "hours"),
+    "days": pgettext_lazy("unit of a duration", "days"),
+}
+
+
+def asked(ask: Mapping[str, Any]) -> str:
+    """`2 × 1g.10gb`, `4 × H100-80GB`, `1 × GPU with 40 GiB`: what a stored ask wants."""
+    count, models = ask.get("count", 1), ask.get("models") or ()
+    if ask.get("kind") == "gpu":
+        name = " / ".join(models) or gettext("whole GPU")
+    elif ask.get("profile"):
+        name = str(ask["profile"])
+    else:
+        name = gettext("MIG slice")
+    if ask.get("memory_mib"):
+        name = gettext("%(name)s with %(gib)s GiB") % {"name": name, "gib": f"{ask['memory_mib'] / 1024:.4g}"}
+    return f"{count} × {name}"
