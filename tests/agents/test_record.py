@@ -1,0 +1,83 @@
+"""The record on disk: what is ours, what was asked for, and what a boot takes away."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from agents import record
+from agents.place import Place
+from agents.record import GpuRecord, Ledger, Made
+from tests.agents.stand_in import command, slice_
+
+MADE = Made(profile_id=19, start=0, size=1, allocation="a", owner="o")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_what_was_noted_is_there_after_a_restart(place: Place) -> None:
+    before = Ledger(place, "boot-1")
+    before.want(command("GPU-1", 7, slice_("a", 0)))
+    before.put("GPU-1", MADE)
+    before.applied("GPU-1", 7)
+    before.keep_rules(["GPU-2", "GPU-1"], True)
+    after = Ledger(place, "boot-1")
+    assert after.record == before.record
+    assert after.gpu("GPU-1").applied == after.gpu("GPU-1").generation == 7
+    assert after.record.manage == ("GPU-1", "GPU-2")
+    assert after.record.frozen
+
+
+def test_a_boot_takes_the_instances_and_leaves_the_wishes(place: Place) -> None:
+    before = Ledger(place, "boot-1")
+    before.want(command("GPU-1", 7))
+    before.put("GPU-1", MADE)
+    before.applied("GPU-1", 7)
+    after = Ledger(place, "boot-2")
+    assert after.gpu("GPU-1") == GpuRecord(wanted=command("GPU-1", 7))
+    assert Ledger(place, "boot-2").record == after.record
+
+
+def test_an_instance_replaces_the_note_at_its_place(place: Place) -> None:
+    ledger = Ledger(place, "b")
+    ledger.put("GPU-1", Made(profile_id=19, start=0, size=1, allocation="a", owner="o", state="making"))
+    ledger.put("GPU-1", MADE)
+    assert ledger.gpu("GPU-1").made == (MADE,)
+    ledger.drop("GPU-1", [MADE.span])
+    assert ledger.gpu("GPU-1").made == ()
+
+
+def test_a_record_that_cannot_be_read_is_put_aside(place: Place) -> None:
+    place.record.write_text("{half a")
+    assert Ledger(place, "b").gpu("GPU-1") == GpuRecord()
+    assert place.record.with_suffix(".unreadable").read_text() == "{half a"
+
+
+def test_what_cannot_be_written_is_not_believed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(place, "b")
+
+    def full(*args: object, **more: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(record, "write_whole", full)
+    with pytest.raises(OSError, match="no space"):
+        ledger.put("GPU-1", MADE)
+    assert ledger.gpu("GPU-1").made == ()
+
+
+def test_rules_are_news_only_once(place: Place) -> None:
+    ledger = Ledger(place, "b")
+    assert ledger.keep_rules(["GPU-1"], False)
+    assert not ledger.keep_rules(["GPU-1"], False)
+    assert ledger.keep_rules(["GPU-1"], True)
+
+
+def test_the_record_is_for_its_owner_only(place: Place) -> None:
+    Ledger(place, "b").put("GPU-1", MADE)
+    assert stat.S_IMODE(os.stat(place.record).st_mode) == 0o600
