@@ -10,7 +10,6 @@ from django.http import HttpRequest
 from pool import models
 from pool.core.roles import GlobalRole
 
-
 if TYPE_CHECKING:
     _Base = admin.ModelAdmin[Any]
 else:

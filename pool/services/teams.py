@@ -102,6 +102,16 @@ def set_roles(*, actor: User | None, user: User, roles: Iterable[GlobalRole], no
 
 
 @locks.use_case
+def set_password(*, actor: User | None, user: User, password: str, now: datetime) -> None:
+    """Give a person a new password; their open sessions end. Admins, and everybody for themselves."""
+    if actor is None or actor.pk != user.pk:
+        access.require(actor, Action.MANAGE_MEMBERS)
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    events.record("user.password_set", actor=actor, now=now, after={"username": user.username})
+
+
+@locks.use_case
 def set_member(
     *, actor: User | None, team: Team, user: User, role: TeamRole | None, now: datetime
 ) -> Membership | None:

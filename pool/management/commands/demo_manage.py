@@ -1,0 +1,54 @@
+"""manage.py demo_manage: once the demo's agents have reported, set what their GPUs are for and manage them.
+
+What was ever managed is left as it is, so a second start changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from pool.management.commands.demo_seed import NODES
+from pool.management.shell import refusals_are_sentences
+from pool.models import Gpu
+from pool.queries import clock
+from pool.services import inventory
+
+#: These are offered whole; all others as slices.
+WHOLE = {("dgx-h100-01", index) for index in range(4, 8)} | {("gb200-01", index) for index in range(4)}
+
+
+class Command(BaseCommand):
+    help = "Wait for the first reports of the demo's nodes, then manage their GPUs."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for the reports")
+
+    def handle(self, *, timeout: float, **_: Any) -> None:
+        until = time.monotonic() + timeout
+        while missing := _missing():
+            if time.monotonic() > until:
+                raise CommandError(f"No report yet of {', '.join(missing)}.")
+            time.sleep(0.2)
+        fresh = list(
+            Gpu.objects.select_related("node")
+            .filter(node__name__in=NODES, managed=False, retired_at=None, generation=0)
+            .order_by("node__name", "index")
+        )
+        whole = [gpu.uuid for gpu in fresh if (gpu.node.name, gpu.index) in WHOLE]
+        sliced = [gpu.uuid for gpu in fresh if gpu.uuid not in whole]
+        with refusals_are_sentences():
+            for uuids, use in ((whole, Gpu.Use.WHOLE), (sliced, Gpu.Use.MIG)):
+                inventory.set_use(actor=None, gpus=uuids, use=use, now=clock.now())
+                inventory.set_managed(actor=None, gpus=uuids, managed=True, now=clock.now())
+        self.stdout.write(f"{len(sliced)} GPUs for slices and {len(whole)} whole ones are managed.")
+
+
+def _missing() -> list[str]:
+    counts: dict[str, int] = dict.fromkeys(NODES, 0)
+    for name in Gpu.objects.filter(node__name__in=NODES).values_list("node__name", flat=True):
+        counts[name] += 1
+    return [name for name, count in counts.items() if count < NODES[name]]

@@ -1,0 +1,131 @@
+"""manage.py demo_seed --out FILE: teams, people, quota, tokens and join codes of the demo.
+
+Running it again keeps everything that is there: only what is missing is made.
+FILE (0600) holds the secrets that cannot be read back from the database.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from pool.core.roles import GlobalRole, TeamRole
+from pool.management.shell import refusals_are_sentences
+from pool.models import Node, Pool, QuotaLine, Team, User
+from pool.queries import clock
+from pool.services import inventory, quota, teams, tokens
+
+POOL = "main"
+#: Node -> the GPUs that it has, so that a tool can wait for all.
+NODES = {"dgx-h100-01": 8, "dgx-a100-01": 8, "gb200-01": 4, "gb200-02": 4, "rtx-01": 2}
+#: Team -> guaranteed and cap, in GPUs.
+TEAMS = {"vision": (8, 16), "speech": (4, 8)}
+#: Login -> full name, global roles, team, role in it.
+PEOPLE: dict[str, tuple[str, tuple[GlobalRole, ...], str | None, TeamRole | None]] = {
+    "lead": ("Lena Lead", (), "vision", TeamRole.LEAD),
+    "member": ("Milo Member", (), "vision", TeamRole.MEMBER),
+    "approver": ("Ada Approver", (GlobalRole.APPROVER,), None, None),
+    "operator": ("Otto Operator", (GlobalRole.OPERATOR,), None, None),
+    "admin": ("Anna Admin", (GlobalRole.ADMIN,), None, None),
+    "stranger": ("Sam Stranger", (), "speech", TeamRole.LEAD),
+}
+TOKENS = ("lead", "admin")
+
+
+class Command(BaseCommand):
+    help = "Fill the demo's database; safe to run again."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--out", type=Path, required=True, help="where the secrets are kept (JSON, 0600)")
+        parser.add_argument(
+            "--rejoin", action="append", default=[], choices=list(NODES), help="a new join code all the same"
+        )
+
+    def handle(self, *, out: Path, rejoin: list[str], **_: Any) -> None:
+        kept = _read(out)
+        with refusals_are_sentences():
+            _make_places()
+            passwords = {name: _person(name, kept.get("passwords", {}).get(name)) for name in PEOPLE}
+            made = {name: _token(name, kept.get("tokens", {}).get(name)) for name in TOKENS}
+            codes = {name: _code(name) for name in NODES if name in rejoin or not _has_joined(name)}
+        _write(out, {"passwords": passwords, "tokens": made, "join_codes": codes})
+        for name, password in passwords.items():
+            self.stdout.write(f"{name:<10} {password}")
+
+
+def _make_places() -> None:
+    now = clock.now()
+    pool = Pool.objects.filter(name=POOL).first()
+    if pool is None:
+        pool = inventory.make_pool(actor=None, name=POOL, title="Main pool", now=now)
+    for name, (guaranteed, cap) in TEAMS.items():
+        team = Team.objects.filter(name=name).first()
+        if team is None:
+            team = teams.make_team(actor=None, name=name, title=name.capitalize(), now=now)
+        if not QuotaLine.objects.filter(team=team, pool=pool).exists():
+            quota.set_line(
+                actor=None,
+                team=team,
+                pool=pool,
+                guaranteed_milli=guaranteed * 1000,
+                cap_milli=cap * 1000,
+                now=now,
+            )
+
+
+def _person(name: str, password: str | None) -> str:
+    """The login's password: the kept one while it is right, else a new one."""
+    full_name, roles, team, role = PEOPLE[name]
+    now = clock.now()
+    user = User.objects.filter(username=name).first()
+    if user is not None and password is not None and user.check_password(password):
+        return password
+    password = password or f"{name}-{secrets.token_hex(4)}"
+    if user is None:
+        user = teams.make_user(
+            actor=None, username=name, password=password, roles=roles, full_name=full_name, now=now
+        )
+        if team is not None:
+            teams.set_member(actor=None, team=Team.objects.get(name=team), user=user, role=role, now=now)
+    else:
+        teams.set_password(actor=None, user=user, password=password, now=now)
+    return password
+
+
+def _token(name: str, raw: str | None) -> str:
+    if raw is not None and tokens.authenticate(raw, clock.real_now()) is not None:
+        return raw
+    user = User.objects.get(username=name)
+    return tokens.make(actor=None, user=user, team=None, name="demo", days=365, now=clock.real_now())[1]
+
+
+def _has_joined(name: str) -> bool:
+    return Node.objects.filter(name=name, tokens__revoked_at=None).exists()
+
+
+def _code(name: str) -> str:
+    return inventory.make_join_code(actor=None, pool=POOL, name=name, now=clock.now())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    """Replace the file as a whole; nobody else may read it at any moment."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(values, file, indent=2)
+        file.write("\n")
+    draft.replace(path)
