@@ -23,7 +23,7 @@ class PageRequest(HttpRequest):
     """What a view behind `portal.web.frame.page` is given: somebody is signed in."""
 
     htmx: HtmxDetails
-    user: User  # type: ignore[assignment]
+    user: User
 
 
 def render(

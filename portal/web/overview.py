@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from django.db.models import F
 from django.http import HttpResponse
@@ -24,6 +25,9 @@ from portal.web.inventory import node_card
 from portal.web.tags import lasts
 from portal.web.words import asked
 
+if TYPE_CHECKING:
+    from pool.models import Pool
+
 #: So many nodes are shown, those that are not heard from first; the rest is on their own page.
 NODES = 8
 MINE = 6
@@ -42,6 +46,12 @@ class Capacity:
     frozen_milli: int
     closed_milli: int
     bar: tuple[svg.Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCard:
+    pool: Pool
+    rows: list[Capacity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +80,12 @@ def overview(request: PageRequest) -> HttpResponse:
     now = clock.now()
     mine = [reservations.as_resource(row) for row in reservations.mine(request.user)[:MINE]]
     pools = [
-        {"pool": pool, "rows": [_capacity(row) for row in inventory.capacity(pool)]}
+        PoolCard(pool, [_capacity(row) for row in inventory.capacity(pool)])
         for pool in inventory.pools_visible_to(request.user)
     ]
     unheard_first = F("unknown_since").asc(nulls_last=True)
     nodes = inventory.nodes_visible_to(request.user).prefetch_related("gpus").order_by(unheard_first, "name")
-    rows = [row for pool in pools for row in pool["rows"]]
+    rows = [row for pool in pools for row in pool.rows]
     context = {
         "pools": pools,
         "mine": [_mine(one, now) for one in mine],
