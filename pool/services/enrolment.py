@@ -39,6 +39,8 @@ def make_join_code(*, actor: User | None, pool: str, name: str, now: datetime) -
     found = Pool.objects.filter(name=pool).first()
     if found is None:
         raise Refusal(Code.NOT_FOUND)
+    # The newest code is the one that counts.
+    JoinCode.objects.filter(name=name, used_at=None).delete()
     code = secrets.make_code()
     JoinCode.objects.create(
         pool=found,

@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand
 
 from pool.core.roles import GlobalRole, TeamRole
 from pool.management.shell import refusals_are_sentences
-from pool.models import Node, Pool, QuotaLine, Team, User
+from pool.models import Pool, QuotaLine, Team, User
 from pool.queries import clock
 from pool.services import inventory, quota, teams, tokens
 
@@ -43,20 +43,25 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--out", type=Path, required=True, help="where the secrets are kept (JSON, 0600)")
-        parser.add_argument(
-            "--rejoin", action="append", default=[], choices=list(NODES), help="a new join code all the same"
-        )
 
-    def handle(self, *, out: Path, rejoin: list[str], **_: Any) -> None:
+    def handle(self, *, out: Path, **_: Any) -> None:
         kept = _read(out)
+        known = {login["username"]: login["password"] for login in kept.get("logins", ())}
         with refusals_are_sentences():
             _make_places()
-            passwords = {name: _person(name, kept.get("passwords", {}).get(name)) for name in PEOPLE}
+            passwords = {name: _person(name, known.get(name)) for name in PEOPLE}
             made = {name: _token(name, kept.get("tokens", {}).get(name)) for name in TOKENS}
-            codes = {name: _code(name) for name in NODES if name in rejoin or not _has_joined(name)}
-        _write(out, {"passwords": passwords, "tokens": made, "join_codes": codes})
-        for name, password in passwords.items():
-            self.stdout.write(f"{name:<10} {password}")
+            # One for each node, also for one that has joined: its agent may have lost what it was told.
+            codes = {name: _code(name) for name in NODES}
+        logins = [
+            {"username": name, "password": password, "role": _role(name)}
+            for name, password in passwords.items()
+        ]
+        _write(out, {"logins": logins, "tokens": made, "join_codes": codes})
+        for login in logins:
+            self.stdout.write(
+                "  ".join(f"{login[key]:<18}" for key in ("username", "password", "role")).rstrip()
+            )
 
 
 def _make_places() -> None:
@@ -105,8 +110,9 @@ def _token(name: str, raw: str | None) -> str:
     return tokens.make(actor=None, user=user, team=None, name="demo", days=365, now=clock.real_now())[1]
 
 
-def _has_joined(name: str) -> bool:
-    return Node.objects.filter(name=name, tokens__revoked_at=None).exists()
+def _role(name: str) -> str:
+    _full_name, roles, team, role = PEOPLE[name]
+    return f"{role} of {team}" if team else ", ".join(roles)
 
 
 def _code(name: str) -> str:

@@ -1,4 +1,4 @@
-"""manage.py demo_manage: once the demo's agents have reported, set what their GPUs are for and manage them.
+"""manage.py demo_nodes: once the demo's agents have reported, set what their GPUs are for and manage them.
 
 What was ever managed is left as it is, so a second start changes nothing.
 """
