@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 
 from django.http import HttpRequest, HttpResponse
 
-#: Of the request or task at hand; empty outside of one.
-request_id: ContextVar[str] = ContextVar("request_id", default="")
+from pool.services.trace import request_id
+
 #: Who acts, as a short stable name ("user:7", "node:dgx-01"); empty if nobody is known.
 actor_name: ContextVar[str] = ContextVar("actor_name", default="")
 
