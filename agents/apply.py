@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agents.carve import carve
+from agents.carve import Outcome, carve
 from agents.driver import Driver
 from agents.gpu import Gpu
 from agents.place import Place
@@ -62,7 +62,8 @@ class Applier:
         with self._turn:
             self._stopping = True
             self._turn.notify_all()
-        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
 
     def restore(self) -> None:
         with self._turn:
@@ -123,13 +124,12 @@ class Applier:
 
     def _run(self) -> None:
         while (slot := self._next()) is not None:
-            before = self._ledger.gpu(slot.command.gpu)
-            trouble = self._carve(slot.command)
-            news = trouble != self._troubles.get(slot.command.gpu)
-            if news and trouble:
-                log.warning("%s: %s", slot.command.gpu, trouble)
-            self._settle(slot, trouble)
-            if news or self._ledger.gpu(slot.command.gpu) != before:
+            outcome = self._carve(slot.command)
+            new_trouble = outcome.trouble != self._troubles.get(slot.command.gpu)
+            if new_trouble and outcome.trouble:
+                log.warning("%s: %s", slot.command.gpu, outcome.trouble)
+            self._settle(slot, outcome.trouble)
+            if new_trouble or outcome.news:
                 self.changed.set()
 
     def _next(self) -> Slot | None:
@@ -143,12 +143,13 @@ class Applier:
                 self._turn.wait(wait_s)
             return None
 
-    def _carve(self, command: Command) -> Trouble | None:
+    def _carve(self, command: Command) -> Outcome:
         try:
             return carve(command, self._driver, self._ledger, self.forbidden)
         except Exception as error:  # a full disk, say: the thread must live on
             log.exception("%s: generation %d failed", command.gpu, command.generation)
-            return Trouble(generation=command.generation, code="driver", detail=repr(error))
+            trouble = Trouble(generation=command.generation, code="driver", detail=repr(error))
+            return Outcome(trouble)
 
     def _settle(self, slot: Slot, trouble: Trouble | None) -> None:
         uuid = slot.command.gpu

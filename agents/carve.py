@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from agents.driver import Driver
@@ -23,14 +24,22 @@ log = logging.getLogger("agents.carve")
 Forbidden = Callable[[str], str | None]
 
 
-def carve(command: Command, driver: Driver, ledger: Ledger, forbidden: Forbidden) -> Trouble | None:
-    """Bring the GPU to the command's layout and read it back; None when it is so.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`trouble` None: the GPU reads back as ordered. `news`: something is other than before."""
+
+    trouble: Trouble | None = None
+    news: bool = False
+
+
+def carve(command: Command, driver: Driver, ledger: Ledger, forbidden: Forbidden) -> Outcome:
+    """Bring the GPU to the command's layout and read it back.
 
     `forbidden` names why this GPU must not be changed now, or None.
     """
     applied = ledger.gpu(command.gpu).applied == command.generation
     if applied and forbidden(command.gpu):
-        return None
+        return Outcome()
     return _Attempt(command, driver, ledger, forbidden).run()
 
 
@@ -42,11 +51,12 @@ class _Attempt:
         self._ledger = ledger
         self._forbidden = forbidden
         self._troubles: list[Trouble] = []
+        self._news = False
 
-    def run(self) -> Trouble | None:
+    def run(self) -> Outcome:
         self._tried(self._approach)
         self._tried(self._settle)
-        return self._troubles[0] if self._troubles else None
+        return Outcome(self._troubles[0] if self._troubles else None, self._news)
 
     def _tried(self, step: Callable[[], None]) -> bool:
         """A refusal ends its step only; True when there was none."""
@@ -104,14 +114,18 @@ class _Attempt:
                 self._tried(partial(self._create, held))
 
     def _keep(self, held: Held) -> None:
-        self._check()
-        self._ledger.put(self._uuid, _made(held))
+        """The instance stays as it is; only its holder on record may change."""
+        if _made(held) not in self._ledger.gpu(self._uuid).made:
+            self._check()
+            self._ledger.put(self._uuid, _made(held))
+            self._news = True
 
     def _destroy(self, instance: Instance) -> None:
         """Until it is gone it stays on record, whatever happens in between."""
         self._check()
         self._driver.destroy(self._uuid, instance.gi)
         self._ledger.drop(self._uuid, [span_of(instance)])
+        self._news = True
         log.info("%s: destroyed %s at %d", self._uuid, instance.profile, instance.start)
 
     def _switch(self, on: bool) -> None:
@@ -121,6 +135,7 @@ class _Attempt:
         if users:
             raise DriverRefusal("in_use", None, "the MIG mode cannot change", users)
         self._driver.set_mig_mode(self._uuid, on)
+        self._news = True
         log.info("%s: MIG mode %s", self._uuid, "on" if on else "off")
 
     def _create(self, held: Held) -> None:
@@ -135,6 +150,7 @@ class _Attempt:
                 self._forget_unless_there(held)
             raise
         self._ledger.put(self._uuid, _made(held))
+        self._news = True
         log.info("%s: made %s at %d", self._uuid, held.profile, held.start)
 
     def _forget_unless_there(self, held: Held) -> None:
@@ -149,7 +165,9 @@ class _Attempt:
         left = self._plan(self._look())
         if left.changes_gpu or left.blocked:
             raise DriverRefusal("driver", None, "the GPU does not read back as ordered")
-        self._ledger.applied(self._uuid, self._command.generation)
+        if self._ledger.gpu(self._uuid).applied != self._command.generation:
+            self._news = True
+            self._ledger.applied(self._uuid, self._command.generation)
 
 
 def _made(held: Held, *, making: bool = False) -> Made:

@@ -89,7 +89,8 @@ class Watch:
     def stop(self, timeout_s: float) -> None:
         self._stopping.set()
         self._applier.changed.set()
-        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         sample_at = report_at = time.monotonic()
