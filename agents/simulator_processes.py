@@ -38,6 +38,9 @@ def start(uid: int | None) -> tuple[int, str]:
         check=True,
     )
     pid = int(done.stdout)
+    deadline = time.monotonic() + 1
+    while processes.name(pid) == "sh" and time.monotonic() < deadline:
+        time.sleep(0.001)  # not yet itself
     began = processes.started(pid)
     if began is None:
         raise RuntimeError(f"the process {pid} ended at once")
