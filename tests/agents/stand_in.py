@@ -82,6 +82,11 @@ class StandIn:
             assert fine, f"no such report; the last: {self.reports[-1:]}"
             return self.reports[-1]
 
+    def await_tries(self, count: int) -> None:
+        """So many reports have come, refused ones counted."""
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.headers) >= count, WAIT_S)
+
     def await_gpu(self, uuid: str, wanted: Callable[[GpuReport], bool]) -> GpuReport:
         return gpu_of(self.await_report(lambda report: wanted(gpu_of(report, uuid))), uuid)
 
