@@ -6,6 +6,7 @@ All functions are steps of telemetry.record.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -89,13 +90,15 @@ def _move(desk: Desk, gpu: Gpu, one: Seen) -> Gpu:
 
 def _fill(gpu: Gpu, one: Seen) -> list[str]:
     """Set what the report knows; what it does not know stays as it was. Returns what changed."""
+    known = gpu.pk is not None
     new: dict[str, Any] = {
         "index": one.index,
-        "name": one.name,
-        "model": one.model,
+        "name": one.name or (None if known else ""),
+        "model": None if known and not one.name else one.model,
         "pci_bus_id": one.pci_bus_id,
         "memory_mib": one.memory_mib,
-        "grid": one.grid,
+        # 1 is what a report says that knows of no slices.
+        "grid": None if known and one.grid == 1 else one.grid,
         "mig_capable": one.mig_capable,
         # With MIG mode off some drivers offer nothing: what was offered before still holds.
         "profiles": one.offers or gpu.profiles or [],
@@ -149,7 +152,7 @@ def _sync_blockers(desk: Desk, gpu: Gpu, one: Seen | None) -> None:
         # Neither free nor broken: nobody says what is on it.
         wanted: observed.Blockers | None = {(0, gpu.grid, observed.UNKNOWN): "not in the node's last report"}
     else:
-        wanted = observed.blockers(layout_of(gpu), one)
+        wanted = observed.blockers(layout_of(gpu), replace(one, grid=gpu.grid))
     if wanted is None or gpu.retired_at is not None:
         return
     present = {(b.span.lower, b.span.upper - b.span.lower, b.kind): b for b in desk.blockers[gpu.pk]}
