@@ -73,11 +73,4 @@
   addEventListener("pageshow", () =>
     document.querySelectorAll("button[disabled]:not([data-off])").forEach((b) => b.removeAttribute("disabled")),
   );
-
-  // Typing a date or time means "at", not "now".
-  document.addEventListener("input", (event) => {
-    const choice = event.target.closest("[data-chooses]")?.dataset.chooses;
-    const radio = choice && document.getElementById(choice);
-    if (radio) radio.checked = true;
-  });
 })();

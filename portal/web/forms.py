@@ -12,7 +12,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django import forms
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -70,7 +69,7 @@ class BookForm(forms.Form):
 
     team = forms.ChoiceField(label=gettext_lazy("Team"), widget=_select())
     pool = forms.ChoiceField(label=gettext_lazy("Pool"), widget=_select())
-    what = forms.ChoiceField(label=gettext_lazy("What"), widget=_select())
+    what = forms.ChoiceField(label=gettext_lazy("Slice or GPU"), widget=_select())
     count = forms.IntegerField(
         label=gettext_lazy("How many"),
         initial=1,
@@ -135,11 +134,8 @@ class BookForm(forms.Form):
         try:
             data["ask"] = self._ask(data)
         except Invalid as refusal:
-            self._take(refusal)
-        try:
-            data["start"] = self._start(data)
-        except Invalid as refusal:
-            self._ask_which(refusal)
+            self.refuse(problem(refusal))
+        data["start"] = self._start(data)
         return data
 
     def _ask(self, data: Mapping[str, Any]) -> Ask | None:
@@ -153,47 +149,40 @@ class BookForm(forms.Form):
         return parse_ask(raw, reported_names=self.offered.names)
 
     def _start(self, data: Mapping[str, Any]) -> datetime | None:
+        """None means now, or that an error or a question stands beside the field."""
         if data.get("begin") != "at":
             return None
-        for reading in self._readings(data):
-            if reading.isoformat() == data.get("start_choice"):
-                return reading
-        return self._typed(data)
-
-    def _typed(self, data: Mapping[str, Any]) -> datetime | None:
         day, clock = data.get("start_date"), data.get("start_time")
         if not (day and clock):
             self.add_error("start_date", _("A start at a set time needs a date and a time."))
             return None
-        return local_instant(f"{day}T{clock}", self.zone, "/start")
-
-    def _readings(self, data: Mapping[str, Any]) -> list[datetime]:
-        """What the typed time can mean, when that is a question."""
         try:
-            self._typed(data)
+            return local_instant(f"{day}T{clock}", self.zone, "/start")
         except Invalid as refusal:
-            return [datetime.fromisoformat(text) for text in refusal.errors[0].data.get("choices", ())]
-        return []
+            return self._which(refusal, data.get("start_choice", ""))
+        except Refusal:
+            self.add_error("start_date", _("This is no date and time."))
+            return None
 
-    def _ask_which(self, refusal: Invalid) -> None:
+    def _which(self, refusal: Invalid, chosen: str) -> datetime | None:
+        """The instant that was chosen among those that the typed time can mean; else the question."""
         error = refusal.errors[0]
+        choices = error.data.get("choices", ())
+        if chosen in choices:
+            return datetime.fromisoformat(chosen)
+        readings = [datetime.fromisoformat(text).astimezone(self.zone) for text in choices]
         self.questions = [
-            (text, f"{timezone.localtime(at, self.zone):%H:%M} ({offset(at.astimezone(self.zone))})")
-            for text, at in ((t, datetime.fromisoformat(t)) for t in error.data.get("choices", ()))
+            (text, f"{at:%H:%M} ({offset(at)})") for text, at in zip(choices, readings, strict=True)
         ]
         if error.code == "ambiguous_time":
-            self.add_error(
-                "start_date", _("The clocks go back then: this time comes twice. Which one is meant?")
-            )
+            sentence = _("The clocks go back then: this time comes twice. Which one is meant?")
+            self.add_error("start_date", sentence)
         elif error.code == "no_such_time":
-            self.add_error(
-                "start_date", _("The clocks go forward then: this time does not exist. Which one is meant?")
-            )
+            sentence = _("The clocks go forward then: this time does not exist. Which one is meant?")
+            self.add_error("start_date", sentence)
         else:
-            self._take(refusal)
-
-    def _take(self, refusal: Invalid) -> None:
-        self.refuse(problem(refusal))
+            self.refuse(problem(refusal))
+        return None
 
     def refuse(self, refused: Problem) -> None:
         """Put each wrong field's sentence beside the field; what has no field stays in the problem."""

@@ -76,7 +76,9 @@ def _to_login(request: HttpRequest) -> HttpResponse:
     """To the login and back; a live part whose session has ended takes its whole page there."""
     if getattr(request, "htmx", None):
         current = request.htmx.current_url_abs_path or "/"  # type: ignore[attr-defined]
-        return HttpResponseClientRedirect(_login_address(current))
+        response = HttpResponseClientRedirect(_login_address(current))
+        response.status_code = 401
+        return response
     path = request.get_full_path() if request.method == "GET" else "/"
     return HttpResponseRedirect(_login_address(path))
 

@@ -94,7 +94,8 @@ def card(gpu: Gpu, grid: GpuGrid, mine: Mine) -> Card:
         seen = seen + (_marks(grid.wanted, mine) or [])
     row = svg.line("", "", grid.grid, None if seen is None else seen + (_marks(grid.blockers, mine) or []))
     name = f"GPU {gpu.index}"
-    return Card(gpu, _why(gpu), svg.drawing(f"gpu-{gpu.index}", name, grid.grid, [row]), tiles(gpu))
+    picture = svg.drawing(f"gpu-{gpu.index}", name, grid.grid, [row], ticked=gpu.use == "mig")
+    return Card(gpu, _why(gpu), picture, tiles(gpu))
 
 
 def whole(gpu: Gpu, grid: GpuGrid, mine: Mine) -> Whole:
@@ -104,7 +105,7 @@ def whole(gpu: Gpu, grid: GpuGrid, mine: Mine) -> Whole:
     return Whole(
         row=gpu,
         why=_why(gpu),
-        drawing=svg.drawing("gpu", f"GPU {gpu.index}", grid.grid, lines),
+        drawing=svg.drawing("gpu", f"GPU {gpu.index}", grid.grid, lines, ticked=gpu.use == "mig"),
         tiles=tiles(gpu),
         places=_places(grid, mine),
         mode=_mode(gpu),
@@ -189,16 +190,17 @@ def _place(cell: Cell, mine: Mine, observed: str, mig_uuid: str) -> Place:
 
 
 def tiles(gpu: Gpu) -> tuple[Tile, ...]:
-    """The four readings of the last report."""
+    """The four readings of the last report; none of a GPU that is not heard any more."""
     state = getattr(gpu, "state", None)
-    readings: Mapping[str, Any] = state.readings if state is not None else {}
+    heard = state is not None and _why(gpu) not in ("unknown", "lost", "retired")
+    readings: Mapping[str, Any] = state.readings if heard else {}
     while_mig = _("not available while MIG is on") if state is not None and state.mig else ""
     total = gpu.memory_mib / 1024 if gpu.memory_mib else 0
     return (
-        _tile(_("Utilisation"), readings.get("utilization"), "%", whole=100, why=while_mig),
-        _tile(_("Memory used"), readings.get("memory"), "GiB", whole=total, divide=1024),
-        _tile(_("Power"), readings.get("power"), "W"),
-        _tile(_("Temperature"), readings.get("temperature"), "°C"),
+        _tile(_("Utilisation"), readings.get("utilization_pct"), "%", whole=100, why=while_mig),
+        _tile(_("Memory used"), readings.get("memory_used_mib"), "GiB", whole=total, divide=1024),
+        _tile(_("Power"), readings.get("power_w"), "W"),
+        _tile(_("Temperature"), readings.get("temperature_c"), "°C"),
     )
 
 

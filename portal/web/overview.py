@@ -164,10 +164,13 @@ def _missing(request: PageRequest, rows: Sequence[Capacity]) -> NextStep | None:
     if may_manage and any(row.closed_milli for row in rows) and not any(row.free_milli for row in rows):
         sentence = _("GPUs have been reported that are only observed. Let the portal manage them.")
         return NextStep(_("Nothing can be booked yet"), sentence, _("To the nodes"), reverse("nodes"), "warn")
-    if not teams.to_book_for(request.user).exists():
-        sentence = _("You are in no team that may book. A lead of a team can add you.")
-        return NextStep(_("You can look around"), sentence)
-    return None
+    if teams.to_book_for(request.user).exists():
+        return None
+    if may_manage:
+        sentence = _("Look whether every node is heard, and what stands in the way on its GPUs.")
+        return NextStep(_("You look after the inventory"), sentence, _("To the nodes"), reverse("nodes"))
+    sentence = _("You are in no team that may book. A lead of a team can add you.")
+    return NextStep(_("You can look around"), sentence)
 
 
 def _in_state(mine: Iterable[ReservationView], state: State) -> list[ReservationView]:

@@ -179,7 +179,7 @@ def _on_gpu(number: int, on_it: Sequence[AllocationView]) -> OnGpu:
     ]
     name = f"{first.node} GPU {first.gpu}"
     row = svg.line("", "", first.grid, marks)
-    picture = svg.drawing(f"on-{number}", name, first.grid, [row])
+    picture = svg.drawing(f"on-{number}", name, first.grid, [row], ticked=first.kind == "mig")
     return OnGpu(first.node, first.gpu, first.gpu_uuid, first.model, picture, tuple(on_it))
 
 
@@ -213,5 +213,6 @@ def _exports(ones: Sequence[AllocationView]) -> str:
 
 
 def _happened(event: Event) -> Happened:
-    after = event.after or {}
-    return Happened(event.verb, str(after.get("reason", "")), event.at, event.actor_label)
+    """A booking needs no reason: it was asked for."""
+    reason = "" if event.verb == "reservation.booked" else str((event.after or {}).get("reason", ""))
+    return Happened(event.verb, reason, event.at, event.actor_label)

@@ -22,7 +22,7 @@ from portal.htmx import PageRequest, render
 from portal.web import reservation_view, words
 from portal.web.forms import ExtendForm, FilterForm, first_error
 from portal.web.frame import done, page
-from portal.web.tags import moment
+from portal.web.tags import written
 
 if TYPE_CHECKING:
     from pool.models import Reservation
@@ -124,7 +124,7 @@ def extend(request: PageRequest, pk: UUID) -> HttpResponse:
             row = services.extend(actor=request.user, reservation_id=pk, end=end, now=clock.now())
         except Refusal as refusal:
             return _page(request, access.reservation(request.user, pk), _shown(refusal))
-    done(request, _("Extended: it ends %(end)s.") % {"end": moment(end)})
+    done(request, _("Extended: it ends %(end)s.") % {"end": written(end)})
     return HttpResponseRedirect(reverse("reservation", args=[pk]))
 
 

@@ -102,9 +102,10 @@ def line(name: str, note: str, grid: int, marks: Iterable[Mark] | None) -> Line:
     return Line(name, note, boxes)
 
 
-def drawing(key: str, name: str, grid: int, lines: Sequence[Line]) -> Drawing:
-    """The grid with its axis: a tick for each memory slice, numbered from 0."""
-    ticks = tuple(Tick(percent(n, grid), percent(n + 0.5, grid), n) for n in range(grid))
+def drawing(key: str, name: str, grid: int, lines: Sequence[Line], *, ticked: bool = True) -> Drawing:
+    """The grid with its axis: a tick for each memory slice, numbered from 0; none for a GPU used whole."""
+    places = range(grid) if ticked else ()
+    ticks = tuple(Tick(percent(n, grid), percent(n + 0.5, grid), n) for n in places)
     return Drawing(key, name, grid, ticks, tuple(lines))
 
 

@@ -30,23 +30,20 @@ def moment(at: datetime | None, style: str = "full") -> SafeString | str:
     """
     if at is None:
         return _("open")
-    local = timezone.localtime(at)
-    title = f"{local.isoformat(timespec='seconds')} {timezone.get_current_timezone_name()}"
+    title = f"{timezone.localtime(at).isoformat(timespec='seconds')} {timezone.get_current_timezone_name()}"
     return format_html(
-        '<time class="nowrap" datetime="{}" title="{}">{}</time>',
-        at.isoformat(),
-        title,
-        _written(local, style),
+        '<time class="nowrap" datetime="{}" title="{}">{}</time>', at.isoformat(), title, written(at, style)
     )
 
 
-def _written(local: datetime, style: str) -> str:
+def written(at: datetime, style: str = "full") -> str:
+    """As `moment`, as plain text."""
     patterns = {
         "full": pgettext("date format: day and time with year", "D j M Y, H:i"),
         "short": pgettext("date format: day and time", "D j M, H:i"),
         "clock": pgettext("date format: time with seconds", "H:i:s"),
     }
-    return date_format(local, patterns[style])
+    return date_format(timezone.localtime(at), patterns[style])
 
 
 @register.filter
