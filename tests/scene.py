@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
+import pytest
 
 from pool.core import mig, wire
+from pool.core.errors import Code, Refusal
 from pool.core.observed import Seen
 from pool.core.shapes import Ask, Class, GpuAsk, MigAsk
-from pool.models import Gpu, GpuState, Membership, Node, Pool, QuotaLine, Reservation, Team, User
+from pool.models import (
+    Allocation,
+    Event,
+    Gpu,
+    GpuState,
+    Membership,
+    Node,
+    Pool,
+    QuotaLine,
+    Reservation,
+    Team,
+    User,
+)
 from pool.queries import clock
 from pool.services import locks, reservations, settling
 
@@ -94,9 +109,9 @@ def _person(name: str, team: Team, role: str) -> User:
 def add_node(
     pool: Pool, name: str = "dgx-01", *, mig_gpus: int = 1, whole_gpus: int = 0, model: str = H100
 ) -> list[Gpu]:
-    """A node that has just reported, all its GPUs managed."""
+    """A node that has just reported (it stays so for a slow test), all its GPUs managed."""
     known = mig.models()[model]
-    node = Node.objects.create(pool=pool, name=name, machine_id=name, received_at=clock.real_now())
+    node = Node.objects.create(pool=pool, name=name, machine_id=name, received_at=clock.real_now() + AN_HOUR)
     gpus = [
         Gpu(
             node=node,
@@ -135,6 +150,18 @@ def offers(model: str) -> list[dict[str, object]]:
     )
     built: list[dict[str, object]] = msgspec.to_builtins(found)
     return [{**one, "starts": list(one["starts"])} for one in built]  # type: ignore[call-overload]
+
+
+def refused(code: Code, call: Callable[[], object]) -> dict[str, Any]:
+    """What a refusal tells; it must not have written anything."""
+    before = (Reservation.objects.count(), Allocation.objects.count(), Event.objects.count())
+    changes = list(Pool.objects.values_list("change", flat=True))
+    with pytest.raises(Refusal) as caught:
+        call()
+    assert caught.value.code == code
+    assert (Reservation.objects.count(), Allocation.objects.count(), Event.objects.count()) == before
+    assert list(Pool.objects.values_list("change", flat=True)) == changes
+    return caught.value.data
 
 
 # --- What a node would report ---------------------------------------------------

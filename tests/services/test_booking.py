@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
 
-from pool.models import Allocation, Event, Reservation
-from tests.scene import NOON, Scene, add_node, hours, make_scene
+import pytest
+from django.db.models import F
+
+from pool.core.errors import Code
+from pool.core.shapes import Class, GpuAsk, MigAsk
+from pool.models import (
+    Allocation,
+    Blocker,
+    Command,
+    Event,
+    Gpu,
+    GpuState,
+    IdempotencyKey,
+    Membership,
+    Node,
+    Pool,
+    QuotaLine,
+    Reservation,
+    User,
+)
+from pool.queries import clock
+from pool.services.idempotency import Claim
+from tests.scene import H100, HALF, NOON, ONE_SLICE, WHOLE, Scene, add_node, hours, make_scene, refused
 
 pytestmark = pytest.mark.django_db
 
@@ -17,7 +40,320 @@ def scene() -> Scene:
     return made
 
 
-def test_it_books_a_slice_from_now(scene: Scene) -> None:
+def field_error(call: Callable[[], object]) -> tuple[str, str]:
+    (error,) = refused(Code.INVALID, call)["errors"]
+    return error["pointer"], error["code"]
+
+
+# --- Granted --------------------------------------------------------------------
+
+
+def test_it_starts_a_booking_from_now_and_commands_its_gpu_in_the_same_transaction(scene: Scene) -> None:
     booked = scene.book()
     assert (booked.state, booked.state_reason) == ("starting", "waiting_for_node")
     assert (booked.period.lower, booked.period.upper) == (NOON, NOON + hours(1))
+    one = Allocation.objects.get(reservation=booked)
+    command = Command.objects.get()
+    assert (command.state, command.generation, command.gpu_id) == ("open", 1, one.gpu_id)
+    assert [held["allocation"] for held in command.layout["held"]] == [str(one.pk)]
+
+
+def test_it_schedules_a_later_booking_and_commands_nothing_yet(scene: Scene) -> None:
+    booked = scene.book(start=NOON + hours(2))
+    one = Allocation.objects.get(reservation=booked)
+    assert (booked.state, booked.state_reason) == ("scheduled", "booked")
+    assert (one.holds, one.wanted_at, one.tenancy) == (True, None, one.pk)
+    assert not Command.objects.exists()
+
+
+def test_it_keeps_who_booked_what_in_the_audit(scene: Scene) -> None:
+    booked = scene.book(title="training", actor=scene.member)
+    event = Event.objects.get(reservation_id=booked.pk)
+    assert (event.verb, event.actor, event.before) == ("reservation.booked", scene.member, None)
+    assert event.after["state"] == "starting"
+    assert event.after["allocations"][0]["profile"] == "1g.10gb"
+
+
+def test_it_draws_the_pools_next_change_number(scene: Scene) -> None:
+    before = Pool.objects.get().change
+    scene.book()
+    assert Pool.objects.get().change == before + 1
+
+
+def test_it_charges_the_share_of_the_gpu(scene: Scene) -> None:
+    assert scene.book(HALF).charge_milli == 500
+    assert scene.book(MigAsk(profile="1g.10gb", count=2)).charge_milli == 250
+
+
+def test_it_books_whole_gpus_on_one_node() -> None:
+    scene = make_scene()
+    add_node(scene.pool, "a", mig_gpus=0, whole_gpus=3)
+    add_node(scene.pool, "b", mig_gpus=0, whole_gpus=4)
+    booked = scene.book(GpuAsk(models=(H100,), count=4, same_node=True))
+    rows = Allocation.objects.filter(reservation=booked).select_related("gpu__node")
+    assert {row.gpu.node.name for row in rows} == {"b"}
+    assert {(row.kind, row.span.lower, row.span.upper, row.charge_milli) for row in rows} == {
+        ("gpu", 0, 8, 1000)
+    }
+
+
+def test_twelve_bookings_follow_one_another_on_one_slice() -> None:
+    scene = make_scene()
+    add_node(scene.pool, mig_gpus=0, whole_gpus=1)
+    booked = [scene.book(WHOLE, start=NOON + hours(n)) for n in range(12)]
+    assert len({Allocation.objects.get(reservation=one).gpu_id for one in booked}) == 1
+
+
+def test_it_blocks_the_gpu_for_the_pools_scrub_time_too() -> None:
+    scene = make_scene()
+    add_node(scene.pool, mig_gpus=0, whole_gpus=1)
+    Pool.objects.update(scrub_seconds=600)
+    booked = scene.book(WHOLE)
+    assert Allocation.objects.get(reservation=booked).blocked.upper == NOON + hours(1) + timedelta(minutes=10)
+    later = refused(Code.NO_CAPACITY, lambda: scene.book(WHOLE, start=NOON + hours(1)))
+    assert later["first_time"] == (NOON + hours(1) + timedelta(minutes=10)).isoformat()
+
+
+# --- No room --------------------------------------------------------------------
+
+
+def test_it_refuses_an_overlapping_period_with_the_numbers_and_the_first_free_time(scene: Scene) -> None:
+    scene.book(MigAsk(profile="1g.10gb", count=6))
+    told = refused(Code.NO_CAPACITY, lambda: scene.book(MigAsk(profile="1g.10gb", count=2)))
+    assert (told["asked"], told["free"], told["offered"]) == (2, 1, 7)
+    assert told["first_time"] == (NOON + hours(1)).isoformat()
+
+
+def test_it_refuses_more_than_the_pool_has_and_names_no_time(scene: Scene) -> None:
+    told = refused(Code.NO_CAPACITY, lambda: scene.book(MigAsk(profile="1g.10gb", count=1000)))
+    assert (told["asked"], told["free"], told["first_time"]) == (1000, 7, None)
+
+
+def test_a_pool_without_any_report_has_no_capacity() -> None:
+    scene = make_scene()
+    told = refused(Code.NO_CAPACITY, scene.book)
+    assert (told["free"], told["offered"]) == (0, 0)
+
+
+def test_a_gpu_that_was_never_reported_has_no_capacity(scene: Scene) -> None:
+    GpuState.objects.all().delete()
+    assert refused(Code.NO_CAPACITY, scene.book)["counts"] == {"unknown": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "values", "why"),
+    [
+        (Gpu, {"managed": False}, "observe"),
+        (Gpu, {"frozen": True}, "frozen"),
+        (Gpu, {"retired_at": NOON}, "retired"),
+        (GpuState, {"lost": True}, "lost"),
+        (Node, {"frozen": True}, "frozen"),
+        (Node, {"agent_frozen": True}, "frozen"),
+        (Node, {"unknown_since": NOON}, "unknown"),
+        (Node, {"received_at": None}, "unknown"),
+    ],
+)
+def test_only_gpus_that_can_be_had_are_offered(
+    scene: Scene, rows: Any, values: dict[str, Any], why: str
+) -> None:
+    rows.objects.update(**values)
+    assert refused(Code.NO_CAPACITY, lambda: scene.book(start=NOON + hours(1)))["counts"] == {why: 1}
+
+
+def test_a_node_that_missed_three_reports_is_not_offered_before_any_lane_has_noticed(scene: Scene) -> None:
+    Node.objects.update(received_at=clock.real_now() - timedelta(seconds=46))
+    assert refused(Code.NO_CAPACITY, scene.book)["counts"] == {"unknown": 1}
+
+
+def test_what_occupies_a_gpu_without_being_booked_is_in_the_way(scene: Scene) -> None:
+    gpu = Gpu.objects.get()
+    Blocker.objects.create(gpu=gpu, span=(0, 8), since=NOON, kind="foreign")
+    refused(Code.NO_CAPACITY, lambda: scene.book(start=NOON + hours(100)))
+    Blocker.objects.all().delete()
+    scene.book(start=NOON + hours(100))
+
+
+def test_in_a_frozen_pool_it_books_and_the_start_waits(scene: Scene) -> None:
+    Pool.objects.update(frozen=True)
+    booked = scene.book()
+    assert (booked.state, booked.state_reason) == ("starting", "frozen")
+    assert Allocation.objects.get(reservation=booked).wanted_at is None
+    assert not Command.objects.exists()
+
+
+def test_it_prefers_a_span_that_is_clean_already(scene: Scene) -> None:
+    first = scene.book(HALF)
+    Reservation.objects.filter(pk=first.pk).update(state="ending")
+    later = scene.book(HALF, now=NOON + hours(1))
+    spans = Allocation.objects.values_list("span", flat=True)
+    assert len(set(spans)) == 2
+    assert later.state_reason == "waiting_for_node"
+
+
+def test_a_booking_on_a_span_that_is_not_clean_waits_for_it() -> None:
+    scene = make_scene()
+    add_node(scene.pool, mig_gpus=0, whole_gpus=1)
+    first = scene.book(WHOLE)
+    Reservation.objects.filter(pk=first.pk).update(state="ending")
+    later = scene.book(WHOLE, now=NOON + hours(1))
+    assert (later.state, later.state_reason) == ("starting", "waiting_for_cleanup")
+    assert Allocation.objects.get(reservation=later).wanted_at is None
+
+
+# --- Quota ----------------------------------------------------------------------
+
+
+def test_it_refuses_what_exceeds_the_cap_with_the_peak_that_is_used(scene: Scene) -> None:
+    QuotaLine.objects.update(cap_milli=500, guaranteed_milli=0)
+    scene.book(start=NOON + hours(1))
+    scene.book(start=NOON + hours(2))
+    told = refused(Code.QUOTA_EXCEEDED, lambda: scene.book(HALF, start=NOON, duration=hours(3)))
+    assert (told["reason"], told["cap"], told["used"], told["asked"]) == ("over_cap", 500, 125, 500)
+
+
+def test_it_books_up_to_the_cap_exactly(scene: Scene) -> None:
+    QuotaLine.objects.update(cap_milli=500, guaranteed_milli=0)
+    assert scene.book(HALF).charge_milli == 500
+
+
+def test_what_another_team_uses_does_not_count(scene: Scene) -> None:
+    QuotaLine.objects.update(cap_milli=500, guaranteed_milli=0)
+    scene.book(HALF, actor=scene.stranger, team="speech")
+    scene.book(HALF)
+
+
+def test_without_any_line_nothing_is_granted(scene: Scene) -> None:
+    QuotaLine.objects.all().delete()
+    told = refused(Code.QUOTA_EXCEEDED, scene.book)
+    assert (told["reason"], told["cap"]) == ("no_line", 0)
+
+
+def test_a_line_for_the_model_counts_beside_the_line_for_any(scene: Scene) -> None:
+    QuotaLine.objects.create(team=scene.vision, pool=scene.pool, model=H100, cap_milli=250)
+    scene.book(MigAsk(profile="1g.10gb", count=2))
+    told = refused(Code.QUOTA_EXCEEDED, scene.book)
+    assert (told["model"], told["cap"], told["used"], told["asked"]) == (H100, 250, 250, 125)
+
+
+def test_online_work_stays_within_the_guaranteed(scene: Scene) -> None:
+    QuotaLine.objects.update(cap_milli=1000, guaranteed_milli=500)
+    scene.book(HALF, klass=Class.ONLINE)
+    told = refused(Code.QUOTA_EXCEEDED, lambda: scene.book(klass=Class.ONLINE))
+    assert (told["reason"], told["cap"], told["used"]) == ("online_over_guaranteed", 500, 500)
+    scene.book(klass=Class.BATCH)
+
+
+def test_a_model_without_quota_left_gives_way_to_one_that_has(scene: Scene) -> None:
+    add_node(scene.pool, "a100", model="A100-80GB")
+    QuotaLine.objects.filter(team=scene.vision).update(model="A100-80GB")
+    booked = scene.book(ONE_SLICE)
+    assert Allocation.objects.get(reservation=booked).model == "A100-80GB"
+
+
+# --- Times ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ago", [0, 59, 60])
+def test_a_start_up_to_a_minute_ago_means_now(scene: Scene, ago: int) -> None:
+    booked = scene.book(start=NOON - timedelta(seconds=ago))
+    assert booked.period.lower == NOON
+    assert booked.period.upper == NOON + hours(1)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ({"start": NOON - timedelta(seconds=61)}, ("/start", "start_in_past")),
+        ({"start": NOON + timedelta(days=367)}, ("/start", "too_far")),
+        ({"duration": timedelta(seconds=59)}, ("/duration", "too_small")),
+        ({"duration": timedelta(days=366, seconds=1)}, ("/duration", "too_large")),
+        ({"duration": None, "end": NOON - hours(1)}, ("/end", "end_before_start")),
+        ({"duration": None, "end": NOON + timedelta(seconds=59)}, ("/end", "too_small")),
+        ({"duration": None}, ("/duration", "one_of")),
+        ({"end": NOON + hours(1)}, ("/end", "one_of")),
+    ],
+)
+def test_it_refuses_times_that_cannot_be(
+    scene: Scene, times: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    assert field_error(lambda: scene.book(**times)) == expected
+
+
+def test_it_refuses_a_naive_time(scene: Scene) -> None:
+    naive = datetime(2027, 3, 1, 13)  # noqa: DTZ001
+    assert refused(Code.NAIVE_TIME, lambda: scene.book(start=naive)) == {"pointer": "/start"}
+
+
+@pytest.mark.parametrize(
+    ("what", "pointer"),
+    [({"title": "a\0b"}, "/title"), ({"ask": MigAsk(profile="1g.10gb", node="a\0")}, "/ask")],
+)
+def test_it_refuses_characters_that_cannot_be_stored(
+    scene: Scene, what: dict[str, Any], pointer: str
+) -> None:
+    assert field_error(lambda: scene.book(**what)) == (pointer, "bad_characters")
+
+
+# --- Who ------------------------------------------------------------------------
+
+
+def test_a_team_that_one_is_not_in_does_not_exist(scene: Scene) -> None:
+    refused(Code.NOT_FOUND, lambda: scene.book(actor=scene.stranger))
+
+
+def test_an_operator_sees_the_team_and_may_not_book_for_it(scene: Scene) -> None:
+    refused(Code.FORBIDDEN, lambda: scene.book(actor=scene.operator))
+
+
+def test_a_lead_books_for_a_member_and_stays_in_the_audit(scene: Scene) -> None:
+    booked = scene.book(owner="member")
+    assert (booked.owner, booked.booked_by) == (scene.member, scene.lead)
+
+
+def test_a_lead_books_for_a_service_account_of_the_team(scene: Scene) -> None:
+    robot = User.objects.create(username="robot", kind="service")
+    Membership.objects.create(team=scene.vision, user=robot, role="member")
+    assert scene.book(owner="robot").owner == robot
+
+
+def test_a_member_may_name_only_themselves_as_owner(scene: Scene) -> None:
+    assert scene.book(actor=scene.member, owner="member").owner == scene.member
+    refused(Code.FORBIDDEN, lambda: scene.book(actor=scene.member, owner="lead"))
+
+
+@pytest.mark.parametrize("owner", ["stranger", "nobody", "a\0"])
+def test_the_owner_must_be_of_the_team(scene: Scene, owner: str) -> None:
+    assert field_error(lambda: scene.book(owner=owner)) == ("/owner", "not_a_member")
+
+
+# --- The same request once more ---------------------------------------------------
+
+
+def key(fingerprint: str = "f") -> Claim:
+    return Claim("user:1", "POST", "/api/v1/reservations", "k", fingerprint)
+
+
+def test_the_same_key_with_the_same_body_answers_the_first_result(scene: Scene) -> None:
+    first = scene.book(claim=key())
+    again = scene.book(claim=key())
+    assert (again.pk, first.replayed, again.replayed) == (first.pk, False, True)
+    assert Reservation.objects.count() == 1
+
+
+def test_the_same_key_with_another_body_is_refused(scene: Scene) -> None:
+    scene.book(claim=key())
+    refused(Code.KEY_REUSED, lambda: scene.book(claim=key("other")))
+
+
+def test_a_replay_is_answered_although_it_could_not_be_booked_any_more(scene: Scene) -> None:
+    first = scene.book(HALF, start=NOON + hours(1), claim=key())
+    scene.book(HALF, start=NOON + hours(1))
+    assert scene.book(HALF, start=NOON + hours(1), now=NOON + hours(9), claim=key()).pk == first.pk
+
+
+def test_a_refusal_leaves_the_key_free(scene: Scene) -> None:
+    QuotaLine.objects.update(cap_milli=0, guaranteed_milli=0)
+    refused(Code.QUOTA_EXCEEDED, lambda: scene.book(claim=key()))
+    assert not IdempotencyKey.objects.exists()
+    QuotaLine.objects.update(cap_milli=F("cap_milli") + 1000)
+    assert not scene.book(claim=key()).replayed
