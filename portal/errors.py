@@ -155,6 +155,7 @@ TABLE: Mapping[str, Row] = {
         409,
         _("Not possible in this state"),
         (
+            _("%(count)s bookings stand in the way."),
             _("It is %(state)s; from there it cannot become %(wanted)s."),
             _("It is %(state)s."),
             _("Its state does not allow this."),
@@ -210,7 +211,7 @@ TABLE: Mapping[str, Row] = {
     Code.BAD_TOKEN: Row(
         401,
         _("Token not accepted"),
-        (_("The token is unknown, expired or revoked."),),
+        (_("The token or code is unknown, used up, expired or revoked."),),
         _("Make a new token and send it as Authorization: Bearer ..."),
     ),
     DoorCode.UNAUTHENTICATED: Row(
@@ -323,6 +324,8 @@ def _reasons(data: Mapping[str, Any]) -> list[str]:
     counts = data.get("counts") or {}
     kinds = [str(IN_THE_WAY[k]) % {"n": n} for k, n in counts.items() if n and k in IN_THE_WAY]
     lines = [str(_("GPUs: %(kinds)s.")) % {"kinds": ", ".join(kinds)}] if kinds else []
+    if data.get("latest_end"):
+        lines.append(str(_("It could last until %(at)s.")) % {"at": _shown(data["latest_end"])})
     if data.get("first_time"):
         lines.append(str(_("First free: %(at)s.")) % {"at": _shown(data["first_time"])})
     return lines

@@ -53,6 +53,10 @@ SENTENCES: Mapping[str, tuple[Words, ...]] = {
         _("The end %(end)s is not after the start %(start)s."),
         _("The end is not after the start."),
     ),
+    "not_later": (
+        _("The end %(end)s is not later than the present one, %(current)s."),
+        _("This is not later than the present end."),
+    ),
     "end_in_past": (
         _("The end %(end)s lies in the past; it is %(now)s."),
         _("The end lies in the past."),

@@ -96,28 +96,22 @@ def join(request: HttpRequest) -> HttpResponse:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Message], body: bytes) -> Message:
-    """The message; one of a version that we do not speak is told so, even if we cannot read the rest."""
+    """The message; one of a newer version that cannot be read is told so, rather than called malformed."""
     try:
-        message = decoder.decode(body)
+        return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        _refuse_other_wire(body)
+        spoken = _spoken(body)
+        if spoken is not None and spoken > max(wire.ACCEPTED):
+            refused = Refusal(Code.UNSUPPORTED_WIRE, wire=spoken, accepted=list(wire.ACCEPTED))
+            raise refused from None
         raise Refusal(Code.MALFORMED, why=str(error)) from None
-    if message.wire not in wire.ACCEPTED:
-        raise _other_wire(message.wire)
-    return message
 
 
-def _refuse_other_wire(body: bytes) -> None:
+def _spoken(body: bytes) -> int | None:
     try:
-        spoken = _wire.decode(body).wire
+        return _wire.decode(body).wire
     except (msgspec.DecodeError, RecursionError):
-        return
-    if spoken not in wire.ACCEPTED:
-        raise _other_wire(spoken)
-
-
-def _other_wire(spoken: int) -> Refusal:
-    return Refusal(Code.UNSUPPORTED_WIRE, wire=spoken, accepted=list(wire.ACCEPTED))
+        return None
 
 
 def _refuse_after_many(gate: str) -> None:

@@ -1,0 +1,509 @@
+"""Bookings over REST: the answer as promised, every bad input refused with numbers, nothing written."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from pool.models import Event, IdempotencyKey, Membership, Pool, QuotaLine, Reservation
+from pool.queries import clock
+from tests.portal.api.asking import BODY, RESERVATIONS, problem, wrong
+
+UTC_Z = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def later(**delta):
+    return (clock.now() + timedelta(**delta)).strftime(UTC_Z)
+
+
+def tomorrow(body=BODY, **over):
+    return body | {"start": later(days=1)} | over
+
+
+def ask(**over):
+    return BODY | {"ask": BODY["ask"] | over}
+
+
+@pytest.fixture
+def lead(api, lena, node):
+    return api(lena)
+
+
+@pytest.fixture
+def nothing_written(db):
+    """After the test there is no reservation, no event of one, no key."""
+    yield
+    assert not Reservation.objects.exists()
+    assert not Event.objects.filter(verb__startswith="reservation.").exists()
+    assert not IdempotencyKey.objects.exists()
+
+
+# --- The answer -------------------------------------------------------------------
+
+
+def test_it_books_now_and_answers_what_was_granted(lead):
+    response = lead.book()
+    assert response.status_code == 201
+    body = response.json()
+    assert set(body) == {
+        "id",
+        "state",
+        "state_reason",
+        "start",
+        "end",
+        "version",
+        "team",
+        "pool",
+        "title",
+        "class",
+        "owner",
+        "booked_by",
+        "ask",
+        "allocations",
+    }
+    assert (body["state"], body["team"], body["pool"]) == ("starting", "vision", "main")
+    assert (body["owner"], body["booked_by"], body["class"]) == ("lena", "lena", "interactive")
+    assert body["start"].endswith("Z")
+    assert body["end"].endswith("Z")
+    assert len(body["allocations"]) == 2
+    assert response["Location"] == f"http://testserver{RESERVATIONS}/{body['id']}"
+    assert response["ETag"] == f'"r{body["version"]}"'
+
+
+def test_it_tells_where_each_slice_is(lead, node):
+    slices = lead.book().json()["allocations"]
+    first = slices[0]
+    assert set(first) == {
+        "id",
+        "node",
+        "gpu",
+        "gpu_uuid",
+        "kind",
+        "model",
+        "profile",
+        "span",
+        "mig_uuid",
+        "env",
+    }
+    assert (first["node"], first["gpu"], first["gpu_uuid"]) == ("node-1", 0, node.gpus[0].uuid)
+    assert (first["kind"], first["model"], first["profile"]) == ("mig", "H100-80GB", "1g.10gb")
+    assert first["span"]["size"] == 1
+    assert (first["mig_uuid"], first["env"]) == (None, {})
+    assert slices[0]["span"] != slices[1]["span"]
+
+
+def test_it_shows_the_uuids_once_the_node_has_read_them_back(lead, node):
+    made = lead.book()
+    node.follow()
+    response = lead.get(f"{RESERVATIONS}/{made.json()['id']}")
+    body = response.json()
+    assert body["state"] == "active"
+    uuids = {one["mig_uuid"] for one in body["allocations"]}
+    assert len(uuids) == 2
+    assert {one["env"]["CUDA_VISIBLE_DEVICES"] for one in body["allocations"]} == uuids
+    assert response["ETag"] != made["ETag"]
+
+
+def test_it_books_later_until_an_end_with_an_offset(lead):
+    start = later(days=1)
+    end = (clock.now() + timedelta(days=1, hours=11)).strftime("%Y-%m-%dT%H:%M:%S+08:00")
+    response = lead.book(BODY | {"start": start, "end": end, "duration": None})
+    assert response.status_code == 201
+    body = response.json()
+    assert (body["state"], body["start"]) == ("scheduled", start)
+    assert body["end"] == later(days=1, hours=3)
+
+
+def test_it_takes_a_start_of_half_a_minute_ago_as_now(lead):
+    response = lead.book(BODY | {"start": later(seconds=-30)})
+    assert response.status_code == 201
+    assert response.json()["start"] > later(seconds=-10)
+
+
+# --- Bad input --------------------------------------------------------------------
+
+
+def test_it_refuses_a_start_in_the_past_with_the_numbers(lead, nothing_written):
+    response = lead.book(BODY | {"start": later(minutes=-2)})
+    assert wrong(response) == {("/start", "start_in_past")}
+    error = response.json()["errors"][0]
+    assert error["start"] < error["now"]
+    assert error["now"].endswith("Z")
+    assert error["grace_s"] == 60
+
+
+def test_it_refuses_an_end_before_the_start(lead, nothing_written):
+    body = BODY | {"start": later(days=2), "end": later(days=1), "duration": None}
+    assert wrong(lead.book(body)) == {("/end", "end_before_start")}
+
+
+@pytest.mark.parametrize("name", ["start", "end"])
+def test_it_refuses_a_naive_time(lead, nothing_written, name):
+    body = BODY | {name: "2027-03-01T10:00:00"} | ({"duration": None} if name == "end" else {})
+    assert problem(lead.book(body), 400, "naive_time")["pointer"] == f"/{name}"
+
+
+@pytest.mark.parametrize(("count", "code"), [(0, "too_small"), (10**9, "too_large"), (10**30, "too_large")])
+def test_it_refuses_a_count_that_nobody_has(lead, nothing_written, count, code):
+    response = lead.book(ask(count=count))
+    assert wrong(response) == {("/ask/count", code)}
+    assert response.json()["errors"][0]["max"] == 1024
+
+
+def test_it_refuses_an_unknown_profile_and_names_the_known_ones(lead, nothing_written):
+    response = lead.book(ask(profile="9g.999gb"))
+    assert wrong(response) == {("/ask/profile", "unknown_profile")}
+    assert "1g.10gb" in response.json()["errors"][0]["known"]
+
+
+def test_it_refuses_an_unknown_field_and_names_it(lead, nothing_written):
+    assert wrong(lead.book(BODY | {"gpus": 4})) == {("/gpus", "unknown_field")}
+
+
+def test_it_refuses_more_than_there_is_with_the_numbers(lead, nothing_written):
+    body = problem(lead.book(ask(count=8)), 409, "no_capacity")
+    assert (body["asked"], body["free"], body["offered"]) == (8, 7, 7)
+    assert "8 asked, 7 free" in body["detail"]
+    assert body["next_step"]
+
+
+def test_it_refuses_what_overlaps_and_tells_when_it_fits(lead):
+    whole = ask(profile="7g.80gb", count=1)
+    first = lead.book(tomorrow(whole))
+    assert first.status_code == 201
+    refused = problem(lead.book(tomorrow(whole)), 409, "no_capacity")
+    assert refused["first_time"] == first.json()["end"]
+    assert refused["counts"] == {"busy": 1}
+    assert Reservation.objects.count() == 1
+
+
+def test_it_refuses_what_is_over_quota_with_the_numbers(lead, nothing_written):
+    QuotaLine.objects.filter(team__name="vision").update(guaranteed_milli=0, cap_milli=200)
+    body = problem(lead.book(), 409, "quota_exceeded")
+    assert (body["asked"], body["used"], body["cap"]) == (250, 0, 200)
+
+
+def test_it_refuses_a_team_without_quota_and_says_what_to_do(lead, nothing_written):
+    QuotaLine.objects.all().delete()
+    body = problem(lead.book(), 409, "quota_exceeded")
+    assert body["reason"] == "no_line"
+    assert "Ask for quota" in body["next_step"]
+
+
+def test_it_refuses_a_pool_without_any_report(lead, nothing_written):
+    Pool.objects.create(name="empty")
+    QuotaLine.objects.create(
+        team=QuotaLine.objects.first().team, pool=Pool.objects.get(name="empty"), cap_milli=8000
+    )
+    body = problem(lead.book(BODY | {"pool": "empty"}), 409, "no_capacity")
+    assert (body["free"], body["offered"]) == (0, 0)
+
+
+@pytest.mark.parametrize("over", [{"team": "speech"}, {"team": "nowhere"}, {"pool": "nowhere"}])
+def test_it_does_not_tell_a_team_of_others_from_one_that_is_not_there(lead, nothing_written, over):
+    first = problem(lead.book(BODY | over), 404, "not_found")
+    second = problem(lead.book(BODY | {"team": "never-made"}), 404, "not_found")
+    assert {**first, "request_id": ""} == {**second, "request_id": ""}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"",
+        b"null",
+        b"[]",
+        b'{"ask": {"count": NaN}}',
+        b'{"title": "\\ud800"}',
+        b"[" * 30_000,
+        b'{"a":' + b"1" * 6_000 + b"}",
+    ],
+)
+def test_it_refuses_what_is_no_object(lead, nothing_written, body):
+    assert lead.book(body).status_code in (400, 422)
+
+
+@pytest.mark.parametrize("name", ["team", "pool", "title", "owner"])
+def test_it_refuses_what_no_column_can_hold(lead, nothing_written, name):
+    assert wrong(lead.book(BODY | {name: "a\0b"})) == {(f"/{name}", "bad_characters")}
+
+
+@pytest.mark.parametrize("deep", ["/ask", "/ask/models/0", "/ask/node"])
+def test_it_refuses_it_deep_inside(lead, nothing_written, deep):
+    over = {"/ask": "\0", "/ask/models/0": {"kind": "gpu", "models": ["\0"]}, "/ask/node": {"node": "\0"}}
+    assert wrong(lead.book(BODY | {"ask": over[deep]})) == {(deep, "bad_characters")}
+
+
+# --- Who ---------------------------------------------------------------------------
+
+
+def test_a_lead_books_for_a_service_account_and_the_audit_keeps_who_did(lead):
+    body = lead.book(BODY | {"owner": "robot"}).json()
+    assert (body["owner"], body["booked_by"]) == ("robot", "lena")
+    assert Event.objects.get(verb="reservation.booked").actor_label == "lena"
+
+
+def test_the_owner_may_release_what_a_lead_booked(lead, api, robot):
+    made = lead.book(tomorrow(owner="robot")).json()
+    assert api(robot).post(f"{RESERVATIONS}/{made['id']}/release").json()["state"] == "cancelled"
+
+
+def test_a_member_books_but_not_for_others(api, milo, node):
+    member = api(milo)
+    assert member.book().status_code == 201
+    problem(member.book(BODY | {"owner": "lena"}), 403, "forbidden")
+
+
+def test_an_owner_outside_the_team_is_refused(lead, nothing_written):
+    assert wrong(lead.book(BODY | {"owner": "sam"})) == {("/owner", "not_a_member")}
+
+
+@pytest.mark.parametrize("who", ["otto", "ada", "anna"])
+def test_global_roles_do_not_spend_a_teams_quota(api, cast, node, who, nothing_written):
+    assert api(getattr(cast, who)).book().status_code in (403, 404)
+
+
+@pytest.mark.parametrize("action", ["", "/extend", "/release", "/events"])
+def test_a_strangers_id_is_like_one_that_does_not_exist(lead, api, sam, action):
+    made = lead.book(tomorrow()).json()["id"]
+    nobody = "0190a1b2-0000-7000-8000-000000000000"
+    stranger = api(sam)
+    body = {"duration": "PT1H"} if action == "/extend" else {}
+    answers = []
+    for pk in (made, nobody):
+        path = f"{RESERVATIONS}/{pk}{action}"
+        response = stranger.post(path, body) if action in ("/extend", "/release") else stranger.get(path)
+        answers.append({**problem(response, 404, "not_found"), "request_id": ""})
+    assert answers[0] == answers[1]
+    assert Reservation.objects.get().state == "scheduled"
+
+
+def test_a_refusal_names_no_other_team(lead, api, sam, speech):
+    taken = {"team": "speech", "ask": {"kind": "mig", "profile": "7g.80gb"}, "title": "Sams secret"}
+    assert api(sam).book(tomorrow(**taken)).status_code == 201
+    refused = lead.book(tomorrow(ask(profile="7g.80gb", count=1)))
+    problem(refused, 409, "no_capacity")
+    assert b"speech" not in refused.content
+    assert b"secret" not in refused.content
+    assert b"sam" not in refused.content
+
+
+def test_a_token_of_a_team_reaches_only_that_team(api, lena, speech, vision, node):
+    Membership.objects.create(user=lena, team=speech, role="lead")
+    wide, narrow = api(lena), api(lena, team=vision)
+    theirs = wide.book(tomorrow(team="speech")).json()["id"]
+    ours = narrow.book(tomorrow()).json()["id"]
+    problem(narrow.book(tomorrow(team="speech")), 403, "forbidden")
+    problem(narrow.get(f"{RESERVATIONS}/{theirs}"), 404, "not_found")
+    problem(narrow.post(f"{RESERVATIONS}/{theirs}/release"), 404, "not_found")
+    assert [one["id"] for one in narrow.get(RESERVATIONS).json()["results"]] == [ours]
+    assert len(wide.get(RESERVATIONS).json()["results"]) == 2
+
+
+# --- Later ---------------------------------------------------------------------------
+
+
+def test_it_extends_by_a_duration_and_to_an_end(lead):
+    made = lead.book(tomorrow()).json()
+    path = f"{RESERVATIONS}/{made['id']}/extend"
+    longer = lead.post(path, {"duration": "PT1H"})
+    assert longer.status_code == 200
+    assert longer.json()["end"] > made["end"]
+    assert longer.json()["version"] > made["version"]
+    end = later(days=1, hours=9)
+    assert lead.post(path, {"end": end}).json()["end"] == end
+
+
+def test_it_refuses_to_extend_into_somebody_elses_time(lead, api, sam):
+    start = later(days=1, hours=2)
+    made = lead.book(BODY | {"start": later(days=1)}).json()
+    whole = {"team": "speech", "start": start, "ask": {"kind": "mig", "profile": "7g.80gb"}}
+    assert api(sam).book(BODY | whole).status_code == 201
+    body = problem(lead.post(f"{RESERVATIONS}/{made['id']}/extend", {"duration": "PT1H"}), 409, "no_capacity")
+    assert body["latest_end"] == made["end"]
+
+
+def test_it_refuses_to_change_what_was_changed_meanwhile(lead):
+    made = lead.book(tomorrow())
+    path = f"{RESERVATIONS}/{made.json()['id']}"
+    lead.post(f"{path}/extend", {"duration": "PT1H"})
+    stale = problem(lead.post(f"{path}/release", {}, If_Match=made["ETag"]), 412, "stale")
+    assert stale["version"] > stale["known"]
+    fresh = lead.get(path)["ETag"]
+    assert lead.post(f"{path}/release", {}, If_Match=fresh).status_code == 200
+
+
+@pytest.mark.parametrize("tag", ["r1", '"1"', 'W/"r1"', '"r' + "9" * 30 + '"', '"r1", "r2"'])
+def test_it_refuses_a_tag_that_is_none_of_ours(lead, tag):
+    made = lead.book(tomorrow()).json()
+    problem(lead.post(f"{RESERVATIONS}/{made['id']}/release", {}, If_Match=tag), 400, "malformed")
+
+
+def test_it_releases_once_and_says_the_second_time_that_nothing_is_left(lead):
+    path = f"{RESERVATIONS}/{lead.book(tomorrow()).json()['id']}/release"
+    assert lead.post(path).json()["state"] == "cancelled"
+    assert problem(lead.post(path), 409, "wrong_state")["state"] == "cancelled"
+
+
+def test_it_ends_what_is_active_and_frees_it_when_the_node_is_clean(lead, node):
+    path = f"{RESERVATIONS}/{lead.book().json()['id']}"
+    node.follow()
+    assert lead.post(f"{path}/release").json()["state"] == "ending"
+    node.follow()
+    assert lead.get(path).json()["state"] == "ended"
+
+
+def test_it_refuses_fields_where_an_action_has_none(lead):
+    path = f"{RESERVATIONS}/{lead.book(tomorrow()).json()['id']}/release"
+    assert wrong(lead.post(path, {"why": "done"})) == {("/why", "unknown_field")}
+
+
+def test_it_tells_what_happened(lead):
+    path = f"{RESERVATIONS}/{lead.book(tomorrow(), X_Request_Id='trace-me-0001').json()['id']}"
+    lead.post(f"{path}/release")
+    events = lead.get(f"{path}/events").json()["results"]
+    assert [event["verb"] for event in events] == ["reservation.booked", "reservation.cancelled"]
+    assert events[0]["request_id"] == "trace-me-0001"
+    assert events[0]["actor"] == "lena"
+
+
+# --- Lists ----------------------------------------------------------------------------
+
+
+def test_it_lists_newest_first_in_pages_without_a_row_twice(lead):
+    made = [lead.book(tomorrow(ask(count=1), title=str(n))).json()["id"] for n in range(5)]
+    address, found = f"{RESERVATIONS}?limit=2&team=vision", []
+    while address:
+        response = lead.get(address)
+        found += [one["id"] for one in response.json()["results"]]
+        address = response.json()["next"]
+        assert ('rel="next"' in response.headers.get("Link", "")) == bool(address)
+    assert found == made[::-1]
+
+
+def test_it_filters_by_team_state_and_time(lead, api, sam):
+    mine = lead.book(tomorrow()).json()["id"]
+    gone = lead.book(tomorrow(start=later(days=3))).json()["id"]
+    lead.post(f"{RESERVATIONS}/{gone}/release")
+    api(sam).book(tomorrow(team="speech"))
+
+    def listed(query):
+        return [one["id"] for one in lead.get(f"{RESERVATIONS}?{query}").json()["results"]]
+
+    assert listed("") == [gone, mine]
+    assert listed("state=scheduled") == [mine]
+    assert listed("state=scheduled,cancelled") == listed("state=scheduled&state=cancelled") == [gone, mine]
+    assert listed("team=speech") == []
+    assert listed(f"overlaps={later(days=1)}/{later(days=1, hours=1)}") == [mine]
+    assert listed(f"overlaps={later(days=2)}/{later(days=5)}") == [gone]
+    east = (clock.now() + timedelta(days=1, hours=8)).strftime("%Y-%m-%dT%H:%M:%S+08:00")
+    assert listed(f"overlaps={east}/{later(days=1, hours=1)}") == [mine]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("colour=red", 400, "unknown_parameter"),
+        ("state=happy", 422, "invalid"),
+        ("state=", 422, "invalid"),
+        ("limit=0", 422, "invalid"),
+        ("limit=501", 422, "invalid"),
+        ("team=%00", 422, "invalid"),
+        ("cursor=abc", 400, "malformed"),
+        ("cursor=WzEsMl0", 400, "malformed"),
+        ("overlaps=2027-03-01T10:00:00/2027-03-02T10:00:00", 400, "naive_time"),
+        ("overlaps=2027-03-01T10:00:00Z", 422, "invalid"),
+        ("overlaps=b/a", 400, "malformed"),
+        ("overlaps=2027-03-02T10:00:00Z/2027-03-01T10:00:00Z", 422, "invalid"),
+    ],
+)
+def test_it_refuses_a_filter_that_it_cannot_read(lead, query, status, code):
+    problem(lead.get(f"{RESERVATIONS}?{query}"), status, code)
+
+
+def test_a_list_costs_the_same_four_statements_whatever_its_length(lead, django_assert_num_queries):
+    lead.book(tomorrow(ask(count=1)))
+    with django_assert_num_queries(4):
+        lead.get(RESERVATIONS)
+    for _ in range(4):
+        lead.book(tomorrow(ask(count=1)))
+    with django_assert_num_queries(4):
+        lead.get(RESERVATIONS)
+
+
+# --- Keys ------------------------------------------------------------------------------
+
+
+def test_the_same_key_and_body_answer_the_first_result_as_it_is_now(lead, node):
+    first = lead.book(Idempotency_Key="build-17")
+    assert "Idempotency-Replayed" not in first.headers
+    node.follow()
+    shuffled = dict(reversed(BODY.items()))
+    second = lead.book(shuffled, Idempotency_Key="build-17")
+    assert (second.status_code, second["Idempotency-Replayed"]) == (201, "true")
+    assert second.json()["id"] == first.json()["id"]
+    assert second.json()["state"] == "active"
+    assert Reservation.objects.count() == 1
+
+
+def test_the_same_key_with_another_body_is_refused(lead):
+    lead.book(Idempotency_Key="build-17")
+    problem(lead.book(BODY | {"title": "other"}, Idempotency_Key="build-17"), 422, "key_reused")
+    assert Reservation.objects.count() == 1
+
+
+def test_a_key_belongs_to_one_token(lead, api, milo):
+    lead.book(Idempotency_Key="build-17")
+    other = api(milo).book(Idempotency_Key="build-17")
+    assert other.status_code == 201
+    assert "Idempotency-Replayed" not in other.headers
+    assert Reservation.objects.count() == 2
+
+
+def test_a_refusal_is_not_kept_so_that_a_retry_may_win(lead):
+    QuotaLine.objects.filter(team__name="vision").update(guaranteed_milli=0, cap_milli=200)
+    problem(lead.book(Idempotency_Key="build-17"), 409, "quota_exceeded")
+    QuotaLine.objects.filter(team__name="vision").update(cap_milli=2000)
+    assert lead.book(Idempotency_Key="build-17").status_code == 201
+
+
+@pytest.mark.parametrize("key", ["", "two words", "x" * 256, "tab\tbed", "é"])
+def test_it_refuses_a_key_that_is_none(lead, nothing_written, key):
+    problem(lead.book(Idempotency_Key=key), 400, "malformed")
+
+
+def test_it_takes_a_key_of_255_characters(lead):
+    assert lead.book(Idempotency_Key="k" * 255).status_code == 201
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_key_that_another_request_has_is_in_progress(lead):
+    """Another connection holds the key's lock, as a request in mid-transaction would."""
+    from django.db import connections
+
+    from pool.services.idempotency import Claim
+
+    token = lead.token.split("_")[1]
+    claim = Claim(f"token:{token}", "POST", RESERVATIONS, "build-17", "")
+    other = connections.create_connection("default")
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [claim.number])
+        problem(lead.book(Idempotency_Key="build-17"), 409, "in_progress")
+    finally:
+        other.close()
+    assert lead.book(Idempotency_Key="build-17").status_code == 201
+
+
+# --- Everywhere --------------------------------------------------------------------------
+
+
+def test_it_answers_in_utc_however_the_connection_is_set(lead):
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL TIME ZONE 'Asia/Shanghai'")
+    body = lead.book(tomorrow()).json()
+    assert body["start"].endswith("Z")
+    assert json.dumps(body).count("+08:00") == 0
