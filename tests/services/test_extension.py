@@ -1,0 +1,146 @@
+"""Extending: the added time is checked like a new booking, on the same GPUs and spans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pool.core.errors import Code
+from pool.core.shapes import Class, MigAsk
+from pool.models import Allocation, Event, Gpu, Node, Pool, QuotaLine
+from pool.services import reservations
+from tests.scene import HALF, NOON, WHOLE, Scene, add_node, hours, make_scene, refused
+
+pytestmark = pytest.mark.django_db
+
+END = NOON + hours(1)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    made = make_scene()
+    add_node(made.pool)
+    return made
+
+
+def extend(scene: Scene, booked: Any, **more: Any) -> Any:
+    actor = more.pop("actor", scene.lead)
+    if "end" not in more and "duration" not in more:
+        more["duration"] = hours(1)
+    return reservations.extend(actor=actor, reservation_id=booked.pk, now=more.pop("now", NOON), **more)
+
+
+def test_a_duration_is_added_to_the_present_end(scene: Scene) -> None:
+    longer = extend(scene, scene.book(), duration=hours(2))
+    one = Allocation.objects.get()
+    assert longer.period.upper == one.period.upper == one.blocked.upper == END + hours(2)
+    assert (one.period.lower, longer.version) == (NOON, 2)
+
+
+def test_an_end_replaces_the_present_one(scene: Scene) -> None:
+    longer = extend(scene, scene.book(), end=END + timedelta(minutes=5))
+    assert longer.period.upper == END + timedelta(minutes=5)
+
+
+def test_it_draws_a_change_number_and_tells_the_audit(scene: Scene) -> None:
+    booked = scene.book()
+    change = Pool.objects.get().change
+    extend(scene, booked)
+    assert Pool.objects.get().change == change + 1
+    event = Event.objects.filter(verb="reservation.extended").get()
+    assert (event.before["end"], event.after["end"]) == (END.isoformat(), (END + hours(1)).isoformat())
+
+
+def test_the_next_booking_on_its_span_is_in_the_way_and_says_how_far_it_may_go() -> None:
+    scene = make_scene()
+    add_node(scene.pool, mig_gpus=0, whole_gpus=1)
+    booked = scene.book(WHOLE)
+    scene.book(WHOLE, start=END + hours(2))
+    told = refused(Code.NO_CAPACITY, lambda: extend(scene, booked, duration=hours(3)))
+    assert (told["asked"], told["free"], told["counts"]) == (1, 0, {"busy": 1})
+    assert told["latest_end"] == (END + hours(2)).isoformat()
+    assert extend(scene, booked, duration=hours(2)).period.upper == END + hours(2)
+
+
+def test_a_booking_beside_it_is_not_in_the_way(scene: Scene) -> None:
+    booked = scene.book(HALF)
+    scene.book(HALF, duration=hours(5))
+    assert extend(scene, booked, duration=hours(1)).period.upper == END + hours(1)
+
+
+def test_a_profile_that_is_used_up_by_then_is_in_the_way(scene: Scene) -> None:
+    media = MigAsk(profile="1g.10gb+me")
+    booked = scene.book(media)
+    scene.book(media, start=END)
+    refused(Code.NO_CAPACITY, lambda: extend(scene, booked))
+
+
+def test_the_added_time_counts_in_quota(scene: Scene) -> None:
+    QuotaLine.objects.update(cap_milli=750, guaranteed_milli=0)
+    add_node(scene.pool, "other")
+    booked = scene.book(replace(HALF, node="dgx-01"))
+    scene.book(replace(HALF, node="other"), start=END + hours(1))
+    told = refused(Code.QUOTA_EXCEEDED, lambda: extend(scene, booked, duration=hours(2)))
+    assert (told["cap"], told["used"], told["asked"]) == (750, 500, 500)
+    extend(scene, booked, duration=hours(1))
+
+
+def test_online_work_stays_within_the_guaranteed(scene: Scene) -> None:
+    booked = scene.book(HALF, klass=Class.ONLINE)
+    QuotaLine.objects.update(guaranteed_milli=400)
+    assert refused(Code.QUOTA_EXCEEDED, lambda: extend(scene, booked))["reason"] == "online_over_guaranteed"
+
+
+@pytest.mark.parametrize(
+    ("rows", "values", "why"),
+    [(Node, {"unknown_since": NOON}, "unknown"), (Gpu, {"frozen": True}, "frozen")],
+)
+def test_what_is_not_known_or_frozen_is_not_free(
+    scene: Scene, rows: Any, values: dict[str, Any], why: str
+) -> None:
+    booked = scene.book()
+    rows.objects.update(**values)
+    assert refused(Code.NO_CAPACITY, lambda: extend(scene, booked))["counts"] == {why: 1}
+
+
+@pytest.mark.parametrize(
+    ("times", "code"),
+    [
+        ({"end": END}, "not_later"),
+        ({"end": NOON + hours(0.5)}, "not_later"),
+        ({"duration": timedelta(days=366)}, "too_large"),
+        ({"end": END + hours(1), "duration": hours(1)}, "one_of"),
+    ],
+)
+def test_it_refuses_an_end_that_cannot_be(scene: Scene, times: dict[str, Any], code: str) -> None:
+    booked = scene.book()
+    (error,) = refused(Code.INVALID, lambda: extend(scene, booked, **times))["errors"]
+    assert error["code"] == code
+
+
+def test_what_is_ending_gets_no_more_time(scene: Scene) -> None:
+    booked = scene.book()
+    reservations.release(actor=scene.lead, reservation_id=booked.pk, now=NOON)
+    assert refused(Code.WRONG_STATE, lambda: extend(scene, booked))["state"] == "ending"
+
+
+def test_it_refuses_somebody_who_read_an_older_version(scene: Scene) -> None:
+    booked = scene.book()
+    extend(scene, booked, version=1)
+    assert refused(Code.STALE, lambda: extend(scene, booked, version=1)) == {"version": 2, "known": 1}
+
+
+def test_owner_and_lead_may_extend_and_nobody_else(scene: Scene) -> None:
+    booked = scene.book(actor=scene.member)
+    extend(scene, booked, actor=scene.member)
+    extend(scene, booked, actor=scene.lead)
+    refused(Code.FORBIDDEN, lambda: extend(scene, booked, actor=scene.operator))
+    refused(Code.NOT_FOUND, lambda: extend(scene, booked, actor=scene.stranger))
+
+
+def test_a_member_may_not_extend_what_another_owns(scene: Scene) -> None:
+    booked = scene.book()
+    refused(Code.FORBIDDEN, lambda: extend(scene, booked, actor=scene.member))
