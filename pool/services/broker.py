@@ -217,7 +217,7 @@ def _client() -> Any:
     return Redis.from_url(
         settings.REDIS_URL,
         decode_responses=True,
-        socket_timeout=2.0,
+        socket_timeout=1.0,
         socket_connect_timeout=1.0,
         retry=Retry(NoBackoff(), 0),
     )
