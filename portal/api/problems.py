@@ -18,8 +18,8 @@ from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 
 from pool.core.errors import Code, Refusal
+from pool.services.trace import request_id
 from portal.errors import DoorCode, Problem, problem_for
-from portal.logs import request_id
 
 log = logging.getLogger(__name__)
 

@@ -36,7 +36,9 @@ def code_for(pool, name="node-9"):
 
 
 def ask(code, **over):
-    return wire.JoinAsk(**{"code": code, "node": "node-9", "machine_id": "machine-node-9", "agent": "0.1.0"} | over)
+    return wire.JoinAsk(
+        **{"code": code, "node": "node-9", "machine_id": "machine-node-9", "agent": "0.1.0"} | over
+    )
 
 
 @pytest.fixture
