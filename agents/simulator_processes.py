@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import time
+from gettext import gettext as _
 
 from agents import processes
 
@@ -25,7 +26,7 @@ def start(uid: int | None) -> tuple[int, str]:
     """
     other = uid if uid != os.getuid() else None
     if other is not None and os.getuid() != 0:
-        raise PermissionError("only root can start a process of another user")
+        raise PermissionError(_("only root can start a process of another user"))
     done = subprocess.run(
         ["sh", "-c", _SCRIPT],
         stdout=subprocess.PIPE,

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from gettext import gettext as _
 from pathlib import Path
 
 import msgspec
@@ -204,14 +205,14 @@ def create_state(
     `cluster` is the NVLink domain's UUID; `mig` are the indices of GPUs that begin in MIG mode.
     Raises ValueError for an unknown model, a bad count or index.
     """
-    domain = None if cluster is None else str(uuid.UUID(cluster))
+    domain = None if cluster is None else _domain(cluster)
     gpus = [
         Gpu(uuid=_gpu_uuid(seed, index), index=index, model=model, cluster=domain, clique=clique)
         for index, model in enumerate(_models(spec))
     ]
     for index in mig:
         if not 0 <= index < len(gpus) or gpus[index].model in PLAIN:
-            raise ValueError(f"GPU {index} of {spec} cannot be in MIG mode")
+            raise ValueError(_("GPU {index} of {spec} cannot be in MIG mode").format(index=index, spec=spec))
         gpus[index].mig = gpus[index].pending = True
     machine_id = uuid.uuid5(_NAMESPACE, f"machine {seed}").hex
     machine = Machine(seed=seed, machine_id=machine_id, boot_id=str(uuid.uuid4()), gpus=gpus)
@@ -234,10 +235,11 @@ def _models(spec: str) -> list[str]:
         match = _SPEC.fullmatch(part.strip())
         if not match or _model(match[2]) is None:
             known = ", ".join([*mig.models(), *PLAIN])
-            raise ValueError(f"{part!r} is not COUNTxMODEL with a model out of: {known}")
+            sentence = _("{part!r} is not COUNTxMODEL with a model out of: {known}")
+            raise ValueError(sentence.format(part=part, known=known))
         found += [str(_model(match[2]))] * int(match[1])
     if len(found) > _MOST_GPUS:
-        raise ValueError(f"{spec} has more than {_MOST_GPUS} GPUs")
+        raise ValueError(_("{spec} has more than {most} GPUs").format(spec=spec, most=_MOST_GPUS))
     return found
 
 
@@ -246,6 +248,13 @@ def _model(name: str) -> str | None:
     if name in PLAIN:
         return name
     return next((model.name for model in mig.models().values() if name in (model.name, *model.aliases)), None)
+
+
+def _domain(cluster: str) -> str:
+    try:
+        return str(uuid.UUID(cluster))
+    except ValueError as error:
+        raise ValueError(_("{cluster!r} is no UUID of an NVLink domain").format(cluster=cluster)) from error
 
 
 def _gpu_uuid(seed: str, index: int) -> str:

@@ -8,6 +8,7 @@ ValueError for what makes no sense.
 from __future__ import annotations
 
 import uuid
+from gettext import gettext as _
 from pathlib import Path
 
 from agents import simulator_processes
@@ -40,7 +41,7 @@ def reboot(folder: Path) -> None:
 def xid(folder: Path, gpu: int, number: int, slice: int | None = None) -> None:
     """The driver reports an error event; 79 also takes the GPU off the bus."""
     if number < 1:
-        raise ValueError(f"{number} is no Xid")
+        raise ValueError(_("{number} is no Xid").format(number=number))
     with Store(folder).edit() as machine:
         card = _gpu(machine, gpu)
         gi = ci = None
@@ -69,11 +70,13 @@ def process(
     with Store(folder).edit() as machine:
         card = _gpu(machine, gpu)
         if card.lost:
-            raise ValueError(f"GPU {gpu} is lost")
+            raise ValueError(_("GPU {gpu} is lost").format(gpu=gpu))
         instance, limit = _room_for_process(card, gpu, slice)
         used = sum(child.memory_mib for child in children(machine, card, instance))
         if not 0 <= memory_mib <= limit - used:
-            raise ValueError(f"{memory_mib} MiB do not fit: {limit - used} MiB are free")
+            raise ValueError(
+                _("{wanted} MiB do not fit: {free} MiB are free").format(wanted=memory_mib, free=limit - used)
+            )
         pid, started = simulator_processes.start(uid)
         machine.children = [
             one for one in machine.children if simulator_processes.lives(one.pid, one.started)
@@ -88,10 +91,10 @@ def _room_for_process(card: Gpu, gpu: int, slice: int | None) -> tuple[GpuInstan
     """The GPU instance that a process runs in, if any, and how much memory there is."""
     if not card.mig:
         if slice is not None:
-            raise ValueError(f"MIG is off on GPU {gpu}: it has no slices")
+            raise ValueError(_("MIG is off on GPU {gpu}: it has no slices").format(gpu=gpu))
         return None, total_mib(card)
     if slice is None:
-        raise ValueError(f"MIG is on on GPU {gpu}: say which slice")
+        raise ValueError(_("GPU {gpu} is in MIG mode: say which slice").format(gpu=gpu))
     instance = _instance(card, slice)
     entry = model(card)
     profile = entry.by_id(instance.profile_id) if entry else None
@@ -102,7 +105,7 @@ def _room_for_process(card: Gpu, gpu: int, slice: int | None) -> tuple[GpuInstan
 def busy(folder: Path, mig: str, percent: int) -> None:
     """Say how busy a MIG device is, or by its GPU UUID a GPU whose MIG mode is off."""
     if not 0 <= percent <= 100:
-        raise ValueError(f"{percent} is no percentage")
+        raise ValueError(_("{percent} is no percentage").format(percent=percent))
     with Store(folder).edit() as machine:
         for gpu in machine.gpus:
             if gpu.uuid == mig and not gpu.mig:
@@ -111,7 +114,7 @@ def busy(folder: Path, mig: str, percent: int) -> None:
             if mig in (mig_uuid(gpu, *pair) for pair in mig_devices(gpu)):
                 machine.busy[mig] = percent
                 return
-    raise LookupError(f"there is no MIG device or whole GPU {mig}")
+    raise LookupError(_("there is no MIG device or whole GPU {uuid}").format(uuid=mig))
 
 
 def permission(folder: Path, granted: bool) -> None:
@@ -145,7 +148,9 @@ def _end(machine: Machine) -> int:
 
 def _gpu(machine: Machine, index: int) -> Gpu:
     if not 0 <= index < len(machine.gpus):
-        raise LookupError(f"there is no GPU {index}, only 0 to {len(machine.gpus) - 1}")
+        raise LookupError(
+            _("there is no GPU {index}, only 0 to {last}").format(index=index, last=len(machine.gpus) - 1)
+        )
     return machine.gpus[index]
 
 
@@ -153,5 +158,9 @@ def _instance(gpu: Gpu, slice: int) -> GpuInstance:
     """The `slice`-th instance by start, out of those that something can run in."""
     usable = sorted((one for one in gpu.instances if one.inner), key=lambda one: one.start)
     if not 0 <= slice < len(usable):
-        raise LookupError(f"GPU {gpu.index} has no slice {slice}: it has {len(usable)}")
+        raise LookupError(
+            _("GPU {gpu} has no slice {slice}: it has {count}").format(
+                gpu=gpu.index, slice=slice, count=len(usable)
+            )
+        )
     return usable[slice]

@@ -27,7 +27,7 @@ def simulate(tmp_path: Path) -> Iterator[Simulate]:
 
     yield make
     simulator.uninstall()
-    if folder.exists():
+    if (folder / "driver.json").exists():
         simulator_world.stop_processes(folder)
 
 

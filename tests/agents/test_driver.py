@@ -220,6 +220,8 @@ class TestDriverItself:
             assert (refused(call).code, refused(call).nvml) == ("driver", 9)
         (folder / "away.json").rename(folder / "driver.json")
         assert len(one.look().gpus) == 1
+        (folder / "driver.json").unlink()
+        one.close()
 
     def test_before_open_and_after_close_nothing_answers(self, driver: Open) -> None:
         one, _ = driver("1xH100-80GB")

@@ -77,12 +77,13 @@ def test_it_drives_a_driver_that_runs(driver: Open, capsys: pytest.CaptureFixtur
         (["busy", "--mig", "MIG-none", "5"], "no MIG device or whole GPU MIG-none"),
         (["permission", "maybe"], "invalid choice: 'maybe'"),
         (["explode"], "invalid choice: 'explode'"),
+        (["create", "1xGB200-186GB", "--seed", "a", "--cluster", "rack-7"], "'rack-7' is no UUID"),
         (["create", "8xH900", "--seed", "a"], "is not COUNTxMODEL"),
         (
             ["create", "8xH100-80GB", "--seed", "a", "--mig", "0,9"],
             "GPU 9 of 8xH100-80GB cannot be in MIG mode",
         ),
-        (["create", "8xH100-80GB", "--seed", "a", "--mig", "all"], "invalid"),
+        (["create", "8xH100-80GB", "--seed", "a", "--mig", "all"], "'all' is no list of GPU indices"),
         ([], "required"),
     ],
 )

@@ -211,5 +211,14 @@ print(sorted({"numpy", "django", "celery"} & set(sys.modules)))
     assert heavy == "[]"
 
 
-def test_pynvml_is_the_unmodified_one() -> None:
-    assert n.nvmlDeviceGetCount.__module__ == "pynvml"
+def test_nothing_of_pynvml_but_its_library_is_touched(tmp_path: Path) -> None:
+    create_state(tmp_path, "1xH100-80GB", seed="a")
+    before = dict(vars(n))
+    simulator.install(tmp_path)
+    try:
+        changed = {name for name, value in vars(n).items() if value is not before.get(name)}
+        assert changed <= {"nvmlLib", "_nvmlLib_refcount"}
+        assert n.nvmlLib is not before["nvmlLib"]
+    finally:
+        simulator.uninstall()
+    assert n.nvmlLib is None
