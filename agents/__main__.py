@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _join(place: Place, ask: argparse.Namespace) -> int:
+    if (ask.fabric or ask.mig) and not ask.simulate:
+        raise Fault(_("--fabric and --mig describe a simulated machine: say --simulate too."))
     simulation = join.Simulation(ask.simulate, ask.fabric, ask.mig) if ask.simulate else None
     wish = join.Wish(ask.portal, ask.code, ask.name, simulation)
     joined = join.join(place, wish, _version())
@@ -76,7 +78,7 @@ def _run(place: Place, ask: argparse.Namespace) -> int:
 
 
 def _live(place: Place, own: config.Config) -> int:
-    from agents.agent import Agent
+    from agents.agent import Agent  # here, because it imports Celery
 
     stopping = threading.Event()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from agents import config, worker
 from agents.apply import Applier
 from agents.driver import Driver
+from agents.gpu import DriverRefusal
 from agents.place import Place
 from agents.post import portal
 from agents.record import Ledger
@@ -18,7 +20,7 @@ class Agent:
         simulated = own.simulated is not None
         self._own = own
         self._line = worker.Line()
-        driver = Driver()
+        self._driver = driver = Driver()
         ledger = Ledger(place, config.boot_id(place, simulated=simulated))
         who = Who(
             agent=version,
@@ -33,6 +35,8 @@ class Agent:
         self._watch = Watch(who, door, place, driver, ledger, self._applier, lambda: self._line.up)
 
     def start(self) -> None:
+        with suppress(DriverRefusal):  # the watch says so, and opens it when it answers
+            self._driver.open()
         self._applier.start()
         self._watch.start()
 

@@ -44,7 +44,7 @@ class Line:
 
 def make_app(broker_url: str, node: str, take: Callable[[Command], object], line: Line) -> Celery:
     """A Celery application that knows the node's queue and the one task, and nothing else."""
-    app = Celery("gpupool-agent", fixups=[])
+    app = Celery("gpupool-agent", fixups=[], set_as_current=False)
     app.conf.update(
         transport.settings(broker_url, node),
         task_queues=[Queue("celery", exchange=Exchange("", type="direct"), no_declare=True)],
@@ -102,6 +102,7 @@ def _step(line: Line) -> type[bootsteps.StartStopStep]:
 
 def run_once(app: Celery, node: str) -> None:
     """Consume until the worker ends; connection losses end nothing, they are retried within."""
+    app.set_current()  # the worker looks tasks up in the current application
     worker = WorkController(
         app=app,
         hostname=f"agent@{node}",

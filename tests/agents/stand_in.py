@@ -34,6 +34,7 @@ class StandIn:
         self.broker_url: str | None = None
         self.asks: list[JoinAsk] = []
         self.reports: list[Report] = []
+        self.refused: list[Report] = []
         self.headers: list[dict[str, str]] = []
         self._news = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _door(self))
@@ -68,8 +69,7 @@ class StandIn:
         assert path == REPORTS
         report = msgspec.json.decode(body, type=Report)
         with self._news:
-            if self.status == 200:
-                self.reports.append(report)
+            (self.reports if self.status == 200 else self.refused).append(report)
             self.headers.append(headers)
             self._news.notify_all()
         answer = msgspec.structs.replace(self.answer, accepted_seq=report.seq)
@@ -82,10 +82,11 @@ class StandIn:
             assert fine, f"no such report; the last: {self.reports[-1:]}"
             return self.reports[-1]
 
-    def await_tries(self, count: int) -> None:
-        """So many reports have come, refused ones counted."""
+    def await_refused(self, wanted: Callable[[Report], bool]) -> Report:
+        """The same among the reports that were not taken."""
         with self._news:
-            assert self._news.wait_for(lambda: len(self.headers) >= count, WAIT_S)
+            assert self._news.wait_for(lambda: self.refused and wanted(self.refused[-1]), WAIT_S)
+            return self.refused[-1]
 
     def await_gpu(self, uuid: str, wanted: Callable[[GpuReport], bool]) -> GpuReport:
         return gpu_of(self.await_report(lambda report: wanted(gpu_of(report, uuid))), uuid)

@@ -183,7 +183,7 @@ class TestOutages:
     def test_it_goes_on_reporting_when_the_portal_is_back(self, bench: Bench) -> None:
         bench.portal.status = 503
         bench.start()
-        bench.portal.await_tries(3)
+        bench.portal.await_refused(lambda report: report.seq == 3)
         assert bench.portal.reports == []
         bench.portal.status = 200
         bench.portal.await_report(lambda report: report.seq > 3)
@@ -192,7 +192,7 @@ class TestOutages:
         world.busy(bench.folder, bench.other, 70)
         bench.portal.status = 503
         bench.start()
-        bench.portal.await_tries(2)
+        bench.portal.await_refused(lambda report: report.seq == 2)
         world.busy(bench.folder, bench.other, 10)
         bench.portal.status = 200
         gpu = gpu_of(bench.portal.await_report(lambda report: True), bench.other)
