@@ -62,8 +62,12 @@ def due(*, now: datetime) -> Swept | None:
         until = time.monotonic() + RUN_SECONDS
         done = Swept()
         telemetry.mark_silent(received=clock.real_now())
-        for pool_id in Pool.objects.order_by("pk").values_list("pk", flat=True):
-            done += _sweep_pool(pool_id, now, until)
+        for pool_id in list(Pool.objects.order_by("pk").values_list("pk", flat=True)):
+            try:
+                done += _sweep_pool(pool_id, now, until)
+            except Refusal as refusal:
+                # The pool's lock was not given in time; the next run comes in two seconds.
+                log.warning("lane.pool_skipped", extra={"pool_id": pool_id, "refusal": str(refusal)})
         return done
 
 
