@@ -24,14 +24,10 @@ H100, RTX = "H100-80GB", "RTX-PRO-6000-96GB"
 
 
 @EACH_MODEL
-@settings(max_examples=90)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_it_finds_a_fit_exactly_when_brute_force_does(model: str, data: st.DataObject) -> None:
-    gpus, ask, period = (
-        data.draw(worlds.pools(model)),
-        data.draw(worlds.asks(model)),
-        data.draw(worlds.periods()),
-    )
+    gpus, ask, period = data.draw(worlds.cases(model))
     found = candidates(gpus, ask, period)
     assert bool(found) == (worlds.brute_fit(gpus, ask, period) is not None)
     assert (shortfall(gpus, ask, period).free >= ask.count) == bool(found)
@@ -41,11 +37,7 @@ def test_it_finds_a_fit_exactly_when_brute_force_does(model: str, data: st.DataO
 @settings(max_examples=50)
 @given(data=st.data())
 def test_every_candidate_holds_at_every_instant_of_the_period(model: str, data: st.DataObject) -> None:
-    gpus, ask, period = (
-        data.draw(worlds.pools(model)),
-        data.draw(worlds.asks(model)),
-        data.draw(worlds.periods()),
-    )
+    gpus, ask, period = data.draw(worlds.cases(model))
     found = candidates(gpus, ask, period)
     for candidate in found:
         places = worlds.as_places(candidate.picks, gpus)
@@ -67,11 +59,7 @@ def test_every_candidate_holds_at_every_instant_of_the_period(model: str, data: 
 def test_the_same_pool_in_another_order_gives_the_same_answer(
     model: str, data: st.DataObject, rotate: int
 ) -> None:
-    gpus, ask, period = (
-        data.draw(worlds.pools(model)),
-        data.draw(worlds.asks(model)),
-        data.draw(worlds.periods()),
-    )
+    gpus, ask, period = data.draw(worlds.cases(model))
     assert candidates(gpus, ask, period) == candidates(worlds.shuffled(gpus, rotate), ask, period)
 
 
@@ -83,7 +71,7 @@ def test_placing_again_and_again_fills_a_gpu_without_overlap(model: str, data: s
     held = [gpu(0, model), gpu(1, model)]
     for _ in range(data.draw(st.integers(1, 12))):
         name = data.draw(st.sampled_from(mig.models()[model].profiles)).name
-        period = data.draw(worlds.periods())
+        period = data.draw(worlds.periods)
         found = candidates(held, MigAsk(name), period)
         assert bool(found) == (worlds.brute_fit(held, MigAsk(name), period) is not None)
         if not found:
@@ -113,9 +101,9 @@ def odd_profiles(draw: st.DrawFn) -> mig.Profile:
 def test_a_fit_is_found_also_where_the_placements_of_a_profile_cross(
     odd: mig.Profile, count: int, data: st.DataObject
 ) -> None:
-    busy = data.draw(st.lists(worlds.busy_spans(H100, Use.MIG), max_size=2))
+    busy = data.draw(worlds.busy_lists(H100, 2))
     gpus = [replace(gpu(n, busy=busy if n else ()), profiles=(odd,)) for n in range(2)]
-    ask, period = MigAsk(odd.name, count=count), data.draw(worlds.periods())
+    ask, period = MigAsk(odd.name, count=count), data.draw(worlds.periods)
     found = candidates(gpus, ask, period)
     assert bool(found) == (worlds.brute_fit(gpus, ask, period) is not None)
     assert all(worlds.legal(worlds.as_places(c.picks, gpus), period) for c in found)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pool.core import mig
 from pool.core.period import Period
 from pool.core.placement import Shortfall, Use, candidates, first_time, shortfall
-from pool.core.shapes import Ask, GpuAsk, MigAsk
+from pool.core.shapes import GpuAsk, MigAsk
 from tests.core import worlds
 from tests.core.worlds import at, gpu, profile, span, taken, wall
 
@@ -27,7 +27,7 @@ EACH_MODEL = pytest.mark.parametrize("model", sorted(mig.models()))
 @settings(max_examples=40)
 @given(data=st.data())
 def test_the_numbers_are_those_of_brute_force(model: str, data: st.DataObject) -> None:
-    gpus, ask, period = draw_case(model, data)
+    gpus, ask, period = data.draw(worlds.cases(model))
     found = shortfall(gpus, ask, period)
     assert sum(found.counts.values()) == len(gpus)
     assert found.asked == ask.count
@@ -38,10 +38,6 @@ def test_the_numbers_are_those_of_brute_force(model: str, data: st.DataObject) -
         assert worlds.brute_fit(gpus, replace(ask, count=found.free), period)
     empty = [replace(g, busy=()) for g in gpus]
     assert shortfall(empty, ask, period).free == found.offered
-
-
-def draw_case(model: str, data: st.DataObject) -> tuple[list[worlds.GpuView], Ask, Period]:
-    return data.draw(worlds.pools(model)), data.draw(worlds.asks(model)), data.draw(worlds.periods())
 
 
 def test_every_gpu_is_counted_once_by_what_keeps_it_out() -> None:
@@ -100,7 +96,7 @@ def test_the_first_time_is_the_first_hour_at_which_it_fits(
     model: str, data: st.DataObject, horizon: int
 ) -> None:
     """Everything here begins and ends on the hour, so a first time does, too."""
-    gpus, ask, period = draw_case(model, data)
+    gpus, ask, period = data.draw(worlds.cases(model))
     length = period.duration
     begins = int((period.start - at(0)) / timedelta(hours=1))
     fits = [

@@ -94,6 +94,11 @@ def test_the_limit_of_a_profile_counts_those_at_the_same_instant() -> None:
     assert room(gpu(busy=[taken(TWO, 0, span(0, 3))]), few, span(0, 3)).count == 2
 
 
+def test_media_extensions_come_once_whatever_a_driver_says() -> None:
+    three = replace(profile(H100, "1g.10gb+me"), max_instances=3)
+    assert room(gpu(), three, span(0, 1)).count == 1
+
+
 def test_nothing_is_spoilt_where_all_media_is_gone() -> None:
     free_of_media = profile(RTX, "1g.24gb-me")
     gone = gpu(model=RTX, busy=[taken(profile(RTX, "1g.24gb+me.all"), 0, span(0, 1))])

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from pool.core.mig import Media, Profile
 from pool.core.period import Period
 from pool.core.placement import Busy, GpuView, Pick, Use
 from pool.core.shapes import Ask, GpuAsk, MigAsk
+
+T = TypeVar("T")
 
 DAWN = datetime(2027, 3, 1, tzinfo=UTC)
 HOURS = 8
@@ -79,55 +82,90 @@ def wall(start: int, size: int, period: Period) -> Busy:
 
 # --- Worlds drawn by hypothesis -----------------------------------------------
 
-
-@st.composite
-def periods(draw: st.DrawFn) -> Period:
-    start = draw(st.integers(0, HOURS - 1))
-    return span(start, draw(st.none() | st.integers(start + 1, HOURS)))
+# One number is one thing with all its details: drawing detail by detail takes longer than placing.
+codes = st.integers(0, (1 << 23) - 1)
 
 
-@st.composite
-def busy_spans(draw: st.DrawFn, model: str, use: Use) -> Busy:
+class Dial:
+    """Reads choices out of a number, one after another."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def turn(self, options: Sequence[T]) -> T:
+        self.number, which = divmod(self.number, len(options))
+        return options[which]
+
+
+def a_period(dial: Dial) -> Period:
+    start = dial.turn(range(HOURS))
+    length = dial.turn([*range(1, HOURS + 1), None])
+    return span(start, None if length is None else start + length)
+
+
+def a_busy(dial: Dial, model: str, use: Use) -> Busy:
     known = mig.models()[model]
-    period = draw(periods())
+    period = a_period(dial)
     if use is Use.WHOLE:
         return wall(0, known.grid, period)
-    if draw(st.integers(0, 4)) == 0:
-        start = draw(st.integers(0, known.grid - 1))
-        return wall(start, draw(st.integers(1, known.grid - start)), period)
-    p = draw(st.sampled_from(sorted(known.profiles, key=lambda p: p.size)))
-    return taken(p, draw(st.sampled_from(p.starts)), period)
+    if dial.turn(range(5)) == 0:
+        start = dial.turn(range(known.grid))
+        return wall(start, dial.turn(range(1, known.grid - start + 1)), period)
+    p = dial.turn(known.profiles)
+    return taken(p, dial.turn(p.starts), period)
 
 
-@st.composite
-def pools(draw: st.DrawFn, model: str) -> list[GpuView]:
-    """One to four GPUs, most of them of `model`, on two nodes."""
-    out = []
-    for number in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from([model, model, model, "A100-40GB"]))
-        use = draw(st.sampled_from([Use.MIG, Use.MIG, Use.WHOLE]))
-        busy = draw(st.lists(busy_spans(kind, use), max_size=4))
-        node = draw(st.sampled_from(["node-a", "node-b"]))
-        why = draw(st.sampled_from([None] * 7 + ["unknown"]))
-        out.append(gpu(number, kind, node=node, use=use, busy=busy, why=why))
+def a_gpu(number: int, code: int, model: str) -> GpuView:
+    dial = Dial(code)
+    kind = dial.turn([model, model, model, "A100-40GB"])
+    use = dial.turn([Use.MIG, Use.MIG, Use.WHOLE])
+    node = dial.turn(["node-a", "node-b"])
+    return gpu(number, kind, node=node, use=use, why=dial.turn([None] * 7 + ["unknown"]))
+
+
+def a_pool(model: str, gpu_codes: Sequence[int], busy_codes: Sequence[int]) -> list[GpuView]:
+    out = [a_gpu(number, code, model) for number, code in enumerate(gpu_codes)]
+    for code in busy_codes:
+        dial = Dial(code)
+        n = dial.turn(range(len(out)))
+        out[n] = replace(out[n], busy=(*out[n].busy, a_busy(dial, out[n].model, out[n].use)))
     return out
 
 
-@st.composite
-def asks(draw: st.DrawFn, model: str) -> Ask:
-    common = {
-        "count": draw(st.sampled_from([1, 1, 2, 3, 4])),
-        "same_node": draw(st.booleans()),
-        "models": draw(st.sampled_from([(), (), (model,)])),
-        "node": draw(st.sampled_from([None] * 5 + ["node-a"])),
-    }
-    kind = draw(st.sampled_from(["named", "named", "minimum", "whole"]))
+def an_ask(model: str, code: int) -> Ask:
+    dial = Dial(code)
+    count = dial.turn([1, 1, 2, 3, 4])
+    same_node = dial.turn([False, True])
+    models = dial.turn([(), (), (model,)])
+    node = dial.turn([None, None, None, None, None, "node-a"])
+    kind = dial.turn(["named", "named", "minimum", "whole"])
     if kind == "whole":
-        return GpuAsk(memory_mib=draw(st.sampled_from([None, 30_000, 90_000])), **common)
-    p = draw(st.sampled_from(mig.models()[model].profiles))
+        return GpuAsk(models, dial.turn([None, 30_000, 90_000]), count, same_node, node)
+    p = dial.turn(mig.models()[model].profiles)
     if kind == "named":
-        return MigAsk(profile=p.name, **common)
-    return MigAsk(memory_mib=p.memory_mib, compute_slices=p.compute_slices, **common)
+        return MigAsk(p.name, None, None, count, models, same_node, node)
+    return MigAsk(None, p.memory_mib, p.compute_slices, count, models, same_node, node)
+
+
+periods = codes.map(lambda code: a_period(Dial(code)))
+
+
+def busy_lists(model: str, most: int) -> st.SearchStrategy[list[Busy]]:
+    return st.lists(codes.map(lambda code: a_busy(Dial(code), model, Use.MIG)), max_size=most)
+
+
+#: A pool of one to four GPUs, most of them of one model; an ask; a period.
+Case = tuple[list[GpuView], Ask, Period]
+
+
+def cases(model: str) -> st.SearchStrategy[Case]:
+    return st.builds(
+        lambda gpus, busy, ask, period: (a_pool(model, gpus, busy), an_ask(model, ask), period),
+        st.lists(codes, min_size=1, max_size=4),
+        st.lists(codes, max_size=10),
+        codes,
+        periods,
+    )
 
 
 # --- Brute force --------------------------------------------------------------
