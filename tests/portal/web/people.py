@@ -33,3 +33,8 @@ def book(
         "now": clock.now(),
     }
     return reservations.book(**values | over)
+
+
+def page_of(answer: Any) -> str:
+    """The page's markup without runs of white space, which mean nothing in it."""
+    return " ".join(answer.content.decode().split())
