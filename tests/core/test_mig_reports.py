@@ -27,7 +27,7 @@ def named(model: Model, name: str) -> Profile:
 
 def offer(p: Profile, **change: Any) -> wire.Offer:
     """The profile as a driver reports it."""
-    fields = {
+    fields: dict[str, Any] = {
         "profile_id": p.profile_id,
         "name": f"MIG {p.name}",
         "compute_slices": p.compute_slices,

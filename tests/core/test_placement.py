@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pool.core import mig
 from pool.core.mig import Media
-from pool.core.placement import Pick, Use, candidates, clash, shortfall
+from pool.core.placement import GpuView, Pick, Use, candidates, clash, shortfall
 from pool.core.quota import charge_milli
 from pool.core.shapes import GpuAsk, MigAsk
 from tests.core import worlds
@@ -267,7 +267,7 @@ def test_a_very_large_ask_is_answered_or_refused() -> None:
 # --- Checking what was chosen ---------------------------------------------------
 
 
-def pick(g: worlds.GpuView, name: str | None, start: int) -> Pick:
+def pick(g: GpuView, name: str | None, start: int) -> Pick:
     p = None if name is None else profile(g.model, name)
     size = g.grid if p is None else p.size
     return Pick(g.id, g.model, p, start, size, charge_milli(size, g.grid))
@@ -291,7 +291,7 @@ def pick(g: worlds.GpuView, name: str | None, start: int) -> Pick:
     ],
 )
 def test_a_pick_is_checked_with_the_rules_it_was_made_by(
-    card: worlds.GpuView, name: str | None, start: int, word: str | None
+    card: GpuView, name: str | None, start: int, word: str | None
 ) -> None:
     wanted = replace(pick(card, name, start), gpu_id=0)
     assert clash([card], [wanted], span(0, 2)) == word
