@@ -85,18 +85,19 @@ class Demo:
         self.settings = settings(self.servers, self.state, self.url)
         with self._step("Tables"):
             self._manage("migrate", "--noinput", "--verbosity", "0")
+        joined = [node for node in NODES if self._has_joined(node)]
+        for part in [*portal_parts(self.port, inherited() | self.settings), *map(self._agent, joined)]:
+            self.supervisor.start(part)  # they come up while the seed is laid
         with self._step("Teams, people, quota and nodes"):
             seed = self._seed()
             write_environment(self.state / "demo.env", self.settings, seed["tokens"])
         with self._step("Web server, workers and beat"):
-            for part in portal_parts(self.port, inherited() | self.settings):
-                self.supervisor.start(part)
             self._await(lambda: answers(f"{self.url}/readyz"), "The web server does not answer")
         with self._step(f"Agents of {len(NODES)} simulated nodes"):
-            self._join(seed["join_codes"])
             for node in NODES:
-                self.supervisor.start(self._agent(node))
-        with self._step("Their first reports"):
+                if node not in joined:
+                    self._join(node, seed["join_codes"][node.name])
+                    self.supervisor.start(self._agent(node))
             self._manage("demo_nodes")
         return seed
 
@@ -106,17 +107,16 @@ class Demo:
         read: dict[str, Any] = json.loads(out.read_text())
         return read
 
-    def _join(self, codes: dict[str, str]) -> None:
-        """Let in the nodes that have no token yet; those of an earlier start have theirs."""
-        for node in NODES:
-            if not (self._folder(node) / "agent.json").exists():
-                code = ("--portal", self.url, "--code", codes[node.name])
-                call = python("agents", "join", *code, "--state", str(self._folder(node)), *node.options())
-                self._call(f"{node.name} joining", call, inherited())
+    def _has_joined(self, node: Node) -> bool:
+        return (self._folder(node) / "agent.json").exists()
+
+    def _join(self, node: Node, code: str) -> None:
+        where = ("--portal", self.url, "--code", code, "--state", str(self._folder(node)))
+        self._call(f"{node.name} joining", python("agents", "join", *where, *node.options()), inherited())
 
     def _agent(self, node: Node) -> Part:
         call = python("agents", "run", "--state", str(self._folder(node)))
-        return Part(f"agent {node.name}", call, inherited())
+        return Part(f"agent-{node.name}", call, inherited())
 
     def _folder(self, node: Node) -> Path:
         return self.state / "agents" / node.name
@@ -255,9 +255,10 @@ def main() -> int:
     def stop(number: int, frame: object) -> None:
         demo.stopping = True
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup asks to be left alone
-            signal.signal(number, stop)
+    signal.signal(signal.SIGINT, stop)  # also where a shell's `&` has it ignored
+    signal.signal(signal.SIGTERM, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup asks to be left alone
+        signal.signal(signal.SIGHUP, stop)
     try:
         demo.run()
     except Stopped:

@@ -78,8 +78,8 @@ def portal_parts(port: int, environment: Mapping[str, str]) -> list[Part]:
     beat = python("celery", "-A", "portal.celery:app", "beat", "--pidfile=", "--loglevel", "WARNING")
     return [
         Part("web", python("portal.serve", "--port", str(port)), environment),
-        Part("worker due", (*worker, "-n", "due@demo", "-Q", "due,reclaim"), environment),
-        Part("worker slow", (*worker, "-n", "slow@demo", "-Q", "slow"), environment),
+        Part("worker-due", (*worker, "-n", "due@demo", "-Q", "due,reclaim"), environment),
+        Part("worker-slow", (*worker, "-n", "slow@demo", "-Q", "slow"), environment),
         Part("beat", beat, environment),
     ]
 

@@ -28,6 +28,7 @@ _NATIVE = frozenset(vars(logging.makeLogRecord({}))) | {
     "taskName",
     "request",
     "server_time",
+    "color_message",
 }
 
 Respond = Callable[[HttpRequest], HttpResponse]
