@@ -1,0 +1,228 @@
+"""The whole product as real processes, for tests that drive it from outside.
+
+`stack()` starts a PostgreSQL and a Redis of its own, migrates, brings in the
+cast of tests/cast.py, starts web, workers and beat, and one agent a node on a
+simulated machine; at its end nothing is left. Any process can be killed and
+started again; each has its log.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from portal import embedded
+from portal.demo_parts import inherited, portal_parts, python, settings
+from portal.supervisor import Part
+
+#: Seconds for one step; generous, because tests share the machine.
+PATIENCE = 90.0
+#: A node with one GPU that begins in MIG mode.
+ONE_NODE: Mapping[str, str] = {"node-1": "1xH100-80GB"}
+
+_SEED = """
+import json
+from pool.queries import clock
+from pool.services import inventory, tokens
+from tests.cast import make_cast
+cast, now = make_cast(), clock.now()
+people = (cast.lena, cast.milo, cast.sam, cast.anna)
+made = {{u.username: tokens.make(actor=None, user=u, team=None, name="test", days=1, now=now)[1] for u in people}}
+codes = {{name: inventory.make_join_code(actor=None, pool="main", name=name, now=now) for name in {nodes!r}}}
+print(json.dumps({{"codes": codes, "tokens": made}}))
+"""
+
+_MANAGE = """
+from pool.models import Gpu
+from pool.queries import clock
+from pool.services import inventory
+uuids = list(Gpu.objects.values_list("uuid", flat=True))
+inventory.set_use(actor=None, gpus=uuids, use={use!r}, now=clock.now())
+inventory.set_managed(actor=None, gpus=uuids, managed=True, now=clock.now())
+"""
+
+
+@dataclass
+class Stack:
+    """A running product. `tokens` are REST tokens of lena, milo, sam and anna."""
+
+    folder: Path
+    url: str
+    environment: dict[str, str]
+    servers: embedded.Servers
+    parts: dict[str, Part] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    # --- Processes ------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Start the process of that name: web, "worker due", "worker slow", beat, or "agent NODE"."""
+        part = self.parts[name]
+        with self.log_file(name).open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                part.command,
+                env=dict(part.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """End the process at once; with SIGTERM in order."""
+        process = self.processes[name]
+        process.send_signal(number)
+        process.wait(PATIENCE)
+
+    def restart(self, name: str) -> None:
+        self.kill(name)
+        self.start(name)
+
+    def alive(self, name: str) -> bool:
+        return self.processes[name].poll() is None
+
+    def log_file(self, name: str) -> Path:
+        return self.folder / "logs" / f"{name}.log"
+
+    def log(self, name: str) -> str:
+        return self.log_file(name).read_text(errors="replace")
+
+    def agent_folder(self, node: str) -> Path:
+        return self.folder / "agents" / node
+
+    # --- From outside ---------------------------------------------------------
+
+    def python(self, code: str) -> str:
+        """Run a snippet in the portal's settings; what it prints."""
+        setup = "import django; django.setup()\n"
+        return self.call(sys.executable, "-c", setup + code)
+
+    def manage(self, *arguments: str) -> str:
+        return self.call(sys.executable, str(embedded.ROOT / "manage.py"), *arguments)
+
+    def simulate(self, node: str, *arguments: str) -> str:
+        """Drive the node's simulated machine: reboot, lose --gpu 0, ..."""
+        return self.call(*python("agents", "simulate", "--state", str(self.agent_folder(node)), *arguments))
+
+    def call(self, *command: str) -> str:
+        done = subprocess.run(
+            command, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE
+        )
+        if done.returncode:
+            raise AssertionError(f"{command[:4]} failed: {done.stderr.decode(errors='replace')[-2000:]}")
+        return done.stdout.decode()
+
+    def rest(self, method: str, path: str, body: Any = None, user: str = "milo", **headers: str) -> Any:
+        """(status, decoded JSON) of a REST call below /api/v1; an answer with an error is an answer."""
+        answer = httpx.request(
+            method,
+            f"{self.url}/api/v1{path}",
+            json=body,
+            headers={"Authorization": f"Bearer {self.tokens[user]}", **headers},
+            timeout=PATIENCE,
+        )
+        return answer.status_code, answer.json()
+
+    def answers(self, path: str = "/readyz") -> bool:
+        try:
+            return httpx.get(self.url + path, timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+def await_(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+    """The first true value of `condition`; fails saying `what` was awaited."""
+    until = time.monotonic() + patience
+    while not (value := condition()):
+        if time.monotonic() > until:
+            raise AssertionError(f"after {patience:.0f} s still not: {what}")
+        time.sleep(0.05)
+    return value
+
+
+@contextmanager
+def stack(
+    nodes: Mapping[str, str] = ONE_NODE, *, use: str = "mig", report_seconds: int = 3
+) -> Generator[Stack]:
+    """The product with these nodes (name -> simulated machine), their GPUs managed for `use`."""
+    folder = Path(tempfile.mkdtemp(prefix="gpupool-tests-", dir="/tmp"))
+    folder.chmod(0o711)
+    (folder / "logs").mkdir()
+    try:
+        with embedded.start(folder, durable=True) as servers:
+            running = _stack(folder, servers, report_seconds)
+            try:
+                _bring_up(running, nodes, use)
+                yield running
+            finally:
+                _end(running, nodes)
+    finally:
+        embedded.clear(folder)
+
+
+def _stack(folder: Path, servers: embedded.Servers, report_seconds: int) -> Stack:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    own = settings(servers, folder, url) | {"GPUPOOL_REPORT_SECONDS": str(report_seconds)}
+    environment = inherited() | own | {"DJANGO_SETTINGS_MODULE": "portal.settings"}
+    running = Stack(folder, url, environment, servers)
+    running.parts = {part.name: part for part in portal_parts(port, environment)}
+    return running
+
+
+def _bring_up(running: Stack, nodes: Mapping[str, str], use: str) -> None:
+    running.manage("migrate", "--noinput", "--verbosity", "0")
+    for name in running.parts:
+        running.start(name)
+    seed = json.loads(running.python(_SEED.format(nodes=list(nodes))))
+    running.tokens = seed["tokens"]
+    await_(running.answers, "the web server answers")
+    for name, machine in nodes.items():
+        _join(running, name, machine, seed["codes"][name], use)
+        running.start(f"agent {name}")
+    count = sum(int(machine.partition("x")[0]) for machine in nodes.values())
+    await_(lambda: len(running.rest("GET", "/gpus")[1]["results"]) >= count, "every GPU was reported")
+    running.python(_MANAGE.format(use=use))
+
+
+def _join(running: Stack, name: str, machine: str, code: str, use: str) -> None:
+    state = str(running.agent_folder(name))
+    mig = ",".join(str(n) for n in range(int(machine.partition("x")[0])))
+    call = ["join", "--portal", running.url, "--code", code, "--state", state]
+    call += ["--name", name, "--simulate", machine, *(["--mig", mig] if use == "mig" else [])]
+    running.call(*python("agents", *call))
+    running.parts[f"agent {name}"] = Part(
+        f"agent {name}", python("agents", "run", "--state", state), inherited()
+    )
+
+
+def _end(running: Stack, nodes: Mapping[str, str]) -> None:
+    """Agents first, then what they talk to; the idle processes of simulated GPUs last."""
+    for name in reversed(running.processes):
+        process = running.processes[name]
+        if process.poll() is None:
+            process.terminate()
+    for process in running.processes.values():
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    for node in nodes:
+        if (running.agent_folder(node) / "driver.json").exists():
+            running.simulate(node, "stop-processes")
