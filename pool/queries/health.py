@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from pool.core import health as core
-from pool.models import Lane, Node
+from pool.models import Lane, Node, NodeToken
 from pool.queries import clock
 
 #: Lane -> seconds without a heartbeat after which it is stale.
@@ -104,7 +104,7 @@ def _lane(name: str, row: Lane | None, limit: float, now: datetime) -> LaneHealt
 
 def _agents(now: datetime) -> Agents:
     last = now - timedelta(seconds=settings.REPORT_SECONDS * core.MISSED)
-    joined = Node.objects.filter(pk__in=Node.objects.filter(tokens__revoked_at=None).values("pk"))
+    joined = Node.objects.filter(pk__in=NodeToken.objects.filter(revoked_at=None).values("node"))
     fresh = Q(received_at__gte=last, unknown_since=None)
     count = joined.aggregate(
         all=Count("pk"), fresh=Count("pk", filter=fresh), never=Count("pk", filter=Q(received_at=None))
