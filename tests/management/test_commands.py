@@ -1,0 +1,195 @@
+"""manage.py commands: the portal's own machine needs no login, and a refusal is a sentence."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from pool.core import wire
+from pool.models import Gpu, JoinCode, Node, Pool, QuotaLine, Team, Token, User
+from pool.queries import clock, teams
+from pool.services import inventory, tokens
+from tests.cast import Cast, SimNode, enrol_node
+
+pytestmark = pytest.mark.django_db
+
+
+def run(name: str, *arguments: str, typed: str = "", monkeypatch: pytest.MonkeyPatch | None = None) -> str:
+    if monkeypatch is not None:
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    out = io.StringIO()
+    call_command(name, *arguments, stdout=out)
+    return out.getvalue().strip()
+
+
+def test_a_portal_is_set_up_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    run("pool_make", "lab", "--zone", "Asia/Shanghai")
+    run("team_make", "robots")
+    run("team_make", "robots-night", "--parent", "robots")
+    run("user_make", "nina", "--role", "admin", typed="right-horse\n", monkeypatch=monkeypatch)
+    run("user_make", "olaf", "--team", "robots:lead", typed="right-horse\n", monkeypatch=monkeypatch)
+    run("user_make", "ci", "--service", "--team", "robots")
+    run("quota_set", "robots", "lab", "--cap", "2.5", "--guaranteed", "1")
+    olaf = User.objects.get(username="olaf")
+    assert olaf.check_password("right-horse")
+    assert set(teams.reach(olaf)) == set(Team.objects.values_list("pk", flat=True))
+    assert User.objects.get(username="nina").roles == ["admin"]
+    assert not User.objects.get(username="ci").has_usable_password()
+    line = QuotaLine.objects.get()
+    assert (line.guaranteed_milli, line.cap_milli, line.pool) == (1000, 2500, Pool.objects.get())
+
+
+def test_a_token_is_printed_once(cast: Cast) -> None:
+    raw = run("token_make", "milo", "--team", "vision", "--days", "1")
+    token = tokens.authenticate(raw, clock.real_now())
+    assert token is not None
+    assert token.user == cast.milo
+
+
+def test_a_join_code_lets_its_node_in(cast: Cast, settings: Any) -> None:
+    settings.NODE_BROKER_URL = ""
+    code = run("join_code", "main", "dgx-01")
+    ask = wire.JoinAsk(code=code, node="dgx-01", machine_id="machine-1", agent="0.1.0")
+    assert inventory.enrol(ask=ask, now=clock.real_now()).node == "dgx-01"
+
+
+def test_gpus_are_shown_and_then_managed(cast: Cast) -> None:
+    enrol_node(cast.main, count=4, managed=False)
+    assert run("gpu_set", "node-1", "--gpu", "0").endswith(
+        "managing would create 0, destroy 0; 0 foreign instances stay"
+    )
+    run("gpu_set", "node-1", "--gpu", "0-1,3", "--use", "mig", "--manage")
+    rows = list(Gpu.objects.order_by("index").values_list("use", "managed"))
+    assert rows == [("mig", True), ("mig", True), ("whole", False), ("mig", True)]
+    run("gpu_set", "node-1", "--gpu", "3", "--observe")
+    assert not Gpu.objects.get(index=3).managed
+
+
+def test_everything_is_frozen_and_thawed(cast: Cast) -> None:
+    run("freeze", "everything")
+    assert Pool.objects.get().frozen
+    run("freeze", "everything", "--thaw")
+    assert not Pool.objects.get().frozen
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["pool_make", "main"], "taken"),
+        (["team_make", "Bad Name"], "bad_characters"),
+        (["team_make", "x", "--parent", "none"], "no team none"),
+        (["token_make", "nobody"], "no user nobody"),
+        (["token_make", "milo", "--days", "0"], "too_small"),
+        (["quota_set", "vision", "none", "--cap", "1"], "no pool none"),
+        (["quota_set", "vision", "main", "--cap", "many"], "no number"),
+        (["quota_set", "vision", "main", "--cap", "nan"], "no number"),
+        (["quota_set", "vision", "main", "--cap", "1", "--guaranteed", "2"], "too_large"),
+        (["join_code", "none", "dgx-01"], "not_found"),
+        (["gpu_set", "none"], "No GPU of none"),
+        (["gpu_set", "node-1", "--gpu", "a-b"], "no indices"),
+        (["gpu_set", "node-1", "--manage", "--observe"], "Choose"),
+        (["freeze", "node"], "Name what"),
+        (["freeze", "everything", "main"], "Name what"),
+        (["freeze", "node", "none"], "not_found"),
+        (["user_make", "x", "--service", "--team", "vision:king"], "the role must be"),
+    ],
+)
+def test_a_refusal_is_a_sentence(cast: Cast, node: SimNode, words: list[str], told: str) -> None:
+    with pytest.raises(CommandError, match=told):
+        run(*words)
+
+
+def test_a_short_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CommandError, match="8 characters"):
+        run("user_make", "x", typed="short\n", monkeypatch=monkeypatch)
+    assert not User.objects.exists()
+
+
+# --- The demo ---------------------------------------------------------------------
+
+
+def seed(folder: Path) -> dict[str, Any]:
+    run("demo_seed", "--out", str(folder / "seed.json"))
+    read: dict[str, Any] = json.loads((folder / "seed.json").read_text())
+    return read
+
+
+def test_the_demo_has_its_people_quota_tokens_and_codes(tmp_path: Path) -> None:
+    made = seed(tmp_path)
+    assert stat.S_IMODE((tmp_path / "seed.json").stat().st_mode) == 0o600
+    for login in made["logins"]:
+        assert User.objects.get(username=login["username"]).check_password(login["password"])
+    roles = {login["username"]: login["role"] for login in made["logins"]}
+    assert (roles["lead"], roles["stranger"], roles["approver"]) == (
+        "lead of vision",
+        "lead of speech",
+        "approver",
+    )
+    lines = QuotaLine.objects.order_by("team__name").values_list(
+        "team__name", "guaranteed_milli", "cap_milli"
+    )
+    assert list(lines) == [("speech", 4000, 8000), ("vision", 8000, 16000)]
+    for name in ("lead", "admin"):
+        token = tokens.authenticate(made["tokens"][name], clock.real_now())
+        assert token is not None
+        assert token.user.username == name
+    assert set(made["join_codes"]) == {"dgx-h100-01", "dgx-a100-01", "gb200-01", "gb200-02", "rtx-01"}
+
+
+def test_a_second_start_keeps_everything(tmp_path: Path) -> None:
+    first = seed(tmp_path)
+    QuotaLine.objects.filter(team__name="vision").update(cap_milli=12_000)
+    second = seed(tmp_path)
+    assert (second["logins"], second["tokens"]) == (first["logins"], first["tokens"])
+    assert (User.objects.count(), Team.objects.count(), Token.objects.count()) == (6, 2, 2)
+    assert QuotaLine.objects.get(team__name="vision").cap_milli == 12_000
+    assert JoinCode.objects.count() == 5
+
+
+@pytest.mark.parametrize("lost", ["", "not json", "[]"])
+def test_a_lost_file_of_secrets_is_made_anew(tmp_path: Path, lost: str) -> None:
+    first = seed(tmp_path)
+    (tmp_path / "seed.json").write_text(lost)
+    second = seed(tmp_path)
+    for login in second["logins"]:
+        assert User.objects.get(username=login["username"]).check_password(login["password"])
+    assert second["tokens"] != first["tokens"]
+
+
+DEMO = (
+    ("dgx-h100-01", "H100-80GB", 8),
+    ("dgx-a100-01", "A100-40GB", 8),
+    ("gb200-01", "GB200-186GB", 4),
+    ("gb200-02", "GB200-186GB", 4),
+    ("rtx-01", "RTX-PRO-6000-96GB", 2),
+)
+
+
+def test_the_demos_gpus_are_managed_once_all_have_reported(cast: Cast) -> None:
+    for name, model, count in DEMO:
+        enrol_node(cast.main, name, model, count, managed=False)
+    run("demo_nodes", "--timeout", "0")
+    whole = Gpu.objects.filter(managed=True, use="whole").order_by("node__name", "index")
+    assert [str(gpu) for gpu in whole] == [
+        *(f"dgx-h100-01/{n}" for n in range(4, 8)),
+        *(f"gb200-01/{n}" for n in range(4)),
+    ]
+    assert Gpu.objects.filter(managed=True, use="mig").count() == 18
+    Gpu.objects.filter(node__name="rtx-01").update(managed=False)
+    run("demo_nodes", "--timeout", "0")
+    assert Gpu.objects.filter(managed=True).count() == 24
+
+
+def test_a_node_of_the_demo_that_says_nothing_is_named(cast: Cast) -> None:
+    for name, model, count in DEMO[1:]:
+        enrol_node(cast.main, name, model, count, managed=False)
+    with pytest.raises(CommandError, match="dgx-h100-01"):
+        run("demo_nodes", "--timeout", "0")
+    assert Node.objects.count() == 4
+    assert not Gpu.objects.filter(managed=True).exists()
