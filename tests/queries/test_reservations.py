@@ -1,0 +1,154 @@
+"""Which reservations somebody sees, and what is shown of one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import AnonymousUser
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from pool.core.shapes import MigAsk
+from pool.models import Allocation, Gpu, Membership, Node, Team, User
+from pool.queries import clock
+from pool.queries import reservations as queries
+from pool.services import reservations
+from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene, settle
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def scene() -> Scene:
+    made = make_scene()
+    add_node(made.pool, mig_gpus=1, whole_gpus=1)
+    return made
+
+
+def view(scene: Scene, user: User | None = None) -> queries.ReservationView:
+    return queries.as_resource(queries.visible_to(user or scene.lead).get())
+
+
+# --- Who sees what ----------------------------------------------------------------
+
+
+def test_a_team_sees_its_own_and_a_stranger_nothing(scene: Scene) -> None:
+    scene.book()
+    assert queries.visible_to(scene.member).count() == 1
+    assert queries.visible_to(scene.stranger).count() == 0
+    assert queries.visible_to(AnonymousUser()).count() == 0
+
+
+def test_an_operator_sees_all(scene: Scene) -> None:
+    scene.book()
+    scene.book(actor=scene.stranger, team="speech")
+    assert queries.visible_to(scene.operator).count() == 2
+
+
+def test_a_role_above_sees_what_is_below_and_not_the_other_way_round(scene: Scene) -> None:
+    below = Team.objects.create(name="vision-lab", parent=scene.vision)
+    junior = User.objects.create(username="junior")
+    Membership.objects.create(team=below, user=junior, role="member")
+    scene.book()
+    assert queries.visible_to(junior).count() == 0
+    assert queries.visible_to(scene.lead).count() == 1
+
+
+def test_what_is_shown_to_everyone_is_seen_by_everyone_who_is_signed_in(scene: Scene) -> None:
+    scene.book(visibility="everyone")
+    assert queries.visible_to(scene.stranger).count() == 1
+    assert queries.visible_to(AnonymousUser()).count() == 0
+
+
+def test_an_owner_sees_it_after_leaving_the_team(scene: Scene) -> None:
+    scene.book(owner="member")
+    Membership.objects.filter(user=scene.member).delete()
+    assert queries.visible_to(scene.member).count() == 1
+
+
+def test_whoever_is_locked_out_sees_nothing(scene: Scene) -> None:
+    scene.book(visibility="everyone")
+    scene.lead.is_active = False
+    assert queries.visible_to(scene.lead).count() == 0
+
+
+def test_mine_are_those_that_i_own_and_that_are_not_over(scene: Scene) -> None:
+    scene.book(owner="member")
+    later = scene.book(start=NOON + hours(2))
+    sooner = scene.book(start=NOON + hours(1))
+    over = scene.book(start=NOON + hours(3))
+    reservations.release(actor=scene.lead, reservation_id=over.pk, now=NOON)
+    assert list(queries.mine(scene.lead)) == [sooner, later]
+
+
+def test_its_events_are_told_oldest_first(scene: Scene) -> None:
+    booked = scene.book(start=NOON + hours(1))
+    reservations.release(actor=scene.lead, reservation_id=booked.pk, now=NOON)
+    assert [event.verb for event in queries.events(booked)] == [
+        "reservation.booked",
+        "reservation.cancelled",
+    ]
+
+
+# --- What is shown ----------------------------------------------------------------
+
+
+def test_a_slice_shows_its_place_and_once_it_is_there_how_to_use_it(scene: Scene) -> None:
+    scene.book(MigAsk(profile="1g.10gb"), title="training", owner="member")
+    before = view(scene)
+    assert (before.title, before.team, before.pool, before.owner, before.booked_by) == (
+        "training",
+        "vision",
+        "main",
+        "member",
+        "lead",
+    )
+    (one,) = before.allocations
+    assert (one.node, one.gpu, one.kind, one.profile, one.size, one.grid) == (
+        "dgx-01",
+        0,
+        "mig",
+        "1g.10gb",
+        1,
+        8,
+    )
+    assert (one.mig_uuid, one.env) == ("", {})
+    settle(scene.pool, Gpu.objects.get(index=0))
+    (one,) = view(scene).allocations
+    assert one.mig_uuid.startswith("MIG-")
+    assert one.env["CUDA_VISIBLE_DEVICES"] == one.mig_uuid
+
+
+def test_a_whole_gpu_is_named_by_its_own_uuid(scene: Scene) -> None:
+    scene.book(WHOLE)
+    gpu = Gpu.objects.get(index=1)
+    settle(scene.pool, gpu)
+    (one,) = view(scene).allocations
+    assert one.env == {"CUDA_VISIBLE_DEVICES": gpu.uuid, "NVIDIA_VISIBLE_DEVICES": gpu.uuid}
+
+
+def test_what_is_over_gives_no_way_to_a_gpu(scene: Scene) -> None:
+    booked = scene.book()
+    settle(scene.pool, Gpu.objects.get(index=0))
+    reservations.release(actor=scene.lead, reservation_id=booked.pk, now=NOON)
+    assert view(scene).allocations[0].env == {}
+
+
+def test_a_node_that_is_not_heard_from_is_named_with_the_time(scene: Scene) -> None:
+    scene.book()
+    assert view(scene).unknown_since == {}
+    silent = clock.real_now() - timedelta(seconds=100)
+    Node.objects.update(received_at=silent)
+    assert view(scene).unknown_since == {"dgx-01": silent}
+    Node.objects.update(unknown_since=NOON)
+    assert view(scene).unknown_since == {"dgx-01": NOON}
+
+
+def test_a_page_of_them_takes_a_fixed_number_of_statements(scene: Scene) -> None:
+    for _ in range(3):
+        scene.book()
+    with CaptureQueriesContext(connection) as made:
+        shown = [queries.as_resource(row) for row in queries.visible_to(scene.operator)]
+    assert len(shown) == Allocation.objects.count() == 3
+    assert len(made) == 2
