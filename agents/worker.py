@@ -24,6 +24,27 @@ log = logging.getLogger("agents.worker")
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
+#: No results, no remote control, one message at a time, and never an end to trying.
+SETTINGS: dict[str, Any] = {
+    "task_queues": [Queue("celery", exchange=Exchange("", type="direct"), no_declare=True)],
+    "task_default_queue": "celery",
+    "task_create_missing_queues": False,
+    "accept_content": ["json"],
+    "task_serializer": "json",
+    "result_backend": None,
+    "task_ignore_result": True,
+    "task_acks_late": False,
+    "worker_prefetch_multiplier": 1,
+    "worker_enable_remote_control": False,
+    "worker_send_task_events": False,
+    "worker_cancel_long_running_tasks_on_connection_loss": True,
+    "worker_detect_quorum_queues": False,
+    "broker_connection_retry": True,
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+    "broker_connection_timeout": 5,
+}
+
 
 class Line:
     """Whether the worker consumes from the broker now. Set by the worker, read by the watch."""
@@ -45,32 +66,7 @@ class Line:
 def make_app(broker_url: str, node: str, take: Callable[[Command], object], line: Line) -> Celery:
     """A Celery application that knows the node's queue and the one task, and nothing else."""
     app = Celery("gpupool-agent", fixups=[], set_as_current=False)
-    app.conf.update(
-        transport.settings(broker_url, node),
-        task_queues=[Queue("celery", exchange=Exchange("", type="direct"), no_declare=True)],
-        task_default_queue="celery",
-        task_create_missing_queues=False,
-        accept_content=["json"],
-        task_serializer="json",
-        result_backend=None,
-        task_ignore_result=True,
-        task_acks_late=False,
-        task_store_errors_even_if_ignored=False,
-        worker_pool="solo",
-        worker_concurrency=1,
-        worker_prefetch_multiplier=1,
-        worker_enable_remote_control=False,
-        worker_send_task_events=False,
-        worker_cancel_long_running_tasks_on_connection_loss=True,
-        worker_detect_quorum_queues=False,
-        worker_hijack_root_logger=False,
-        worker_redirect_stdouts=False,
-        broker_connection_retry=True,
-        broker_connection_retry_on_startup=True,
-        broker_connection_max_retries=None,
-        broker_connection_timeout=5,
-        enable_utc=True,
-    )
+    app.conf.update(transport.settings(broker_url, node), **SETTINGS)
 
     @app.task(name=APPLY_TASK, shared=False)
     def apply(raw: Any) -> None:

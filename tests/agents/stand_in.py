@@ -22,7 +22,7 @@ from pool.core.wire import Answer, Command, GpuReport, Held, JoinAnswer, JoinAsk
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "gpn_1_very-secret-token"
-WAIT_S = 20.0
+WAIT_S = 45.0
 
 
 class StandIn:

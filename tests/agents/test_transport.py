@@ -46,7 +46,7 @@ class Listener:
         assert self.process.stderr is not None
         self.errors.extend(self.process.stderr)
 
-    def hears(self, wanted: str, timeout_s: float = 30.0) -> list[str]:
+    def hears(self, wanted: str, timeout_s: float = 60.0) -> list[str]:
         """The lines up to the wanted one."""
         heard = []
         while not heard or heard[-1] != wanted:
