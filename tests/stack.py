@@ -2,8 +2,8 @@
 
 `stack()` starts a PostgreSQL and a Redis of its own, migrates, brings in the
 cast of tests/cast.py, starts web, workers and beat, and one agent a node on a
-simulated machine; at its end nothing is left. Any process can be killed and
-started again; each has its log.
+simulated machine; at its end nothing is left. Any process can be stopped, killed
+and started again; each has its log.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +22,11 @@ from typing import Any
 
 import httpx
 
+from agents import simulator_world
 from portal import embedded
 from portal.demo_parts import inherited, portal_parts, python, settings
 from portal.supervisor import Part
+from tests.console import Console
 
 #: Seconds for one step; generous, because tests share the machine.
 PATIENCE = 90.0
@@ -39,7 +40,8 @@ from pool.services import inventory, tokens
 from tests.cast import make_cast
 cast, now = make_cast(), clock.now()
 people = (cast.lena, cast.milo, cast.sam, cast.anna)
-made = {{u.username: tokens.make(actor=None, user=u, team=None, name="test", days=1, now=now)[1] for u in people}}
+make = lambda u: tokens.make(actor=None, user=u, team=None, name="test", days=1, now=now)[1]
+made = {{u.username: make(u) for u in people}}
 codes = {{name: inventory.make_join_code(actor=None, pool="main", name=name, now=now) for name in {nodes!r}}}
 print(json.dumps({{"codes": codes, "tokens": made}}))
 """
@@ -48,9 +50,11 @@ _MANAGE = """
 from pool.models import Gpu
 from pool.queries import clock
 from pool.services import inventory
-uuids = list(Gpu.objects.values_list("uuid", flat=True))
-inventory.set_use(actor=None, gpus=uuids, use={use!r}, now=clock.now())
-inventory.set_managed(actor=None, gpus=uuids, managed=True, now=clock.now())
+gpus = list(Gpu.objects.select_related("node"))
+for use in ("mig", "whole"):
+    uuids = [g.uuid for g in gpus if use == ("whole" if (g.node.name, g.index) in {whole!r} else "mig")]
+    inventory.set_use(actor=None, gpus=uuids, use=use, now=clock.now())
+    inventory.set_managed(actor=None, gpus=uuids, managed=True, now=clock.now())
 """
 
 
@@ -62,6 +66,7 @@ class Stack:
     url: str
     environment: dict[str, str]
     servers: embedded.Servers
+    console: Console
     parts: dict[str, Part] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
@@ -91,6 +96,13 @@ class Stack:
         self.kill(name)
         self.start(name)
 
+    def stop(self, name: str) -> None:
+        """Let the process stand still, as on a machine that hangs, until `go_on`."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+
+    def go_on(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGCONT)
+
     def alive(self, name: str) -> bool:
         return self.processes[name].poll() is None
 
@@ -107,11 +119,10 @@ class Stack:
 
     def python(self, code: str) -> str:
         """Run a snippet in the portal's settings; what it prints."""
-        setup = "import django; django.setup()\n"
-        return self.call(sys.executable, "-c", setup + code)
+        return self.console.run(code)
 
     def manage(self, *arguments: str) -> str:
-        return self.call(sys.executable, str(embedded.ROOT / "manage.py"), *arguments)
+        return self.console.manage(*arguments)
 
     def simulate(self, node: str, *arguments: str) -> str:
         """Drive the node's simulated machine: reboot, lose --gpu 0, ..."""
@@ -155,9 +166,15 @@ def await_(condition: Callable[[], Any], what: str, patience: float = PATIENCE) 
 
 @contextmanager
 def stack(
-    nodes: Mapping[str, str] = ONE_NODE, *, use: str = "mig", report_seconds: int = 3
+    nodes: Mapping[str, str] = ONE_NODE,
+    *,
+    whole: Collection[tuple[str, int]] = (),
+    report_seconds: int = 3,
 ) -> Generator[Stack]:
-    """The product with these nodes (name -> simulated machine), their GPUs managed for `use`."""
+    """The product with these nodes (name -> simulated machine).
+
+    All GPUs are managed: those in `whole` (node, index) whole, the others for slices.
+    """
     folder = Path(tempfile.mkdtemp(prefix="gpupool-tests-", dir="/tmp"))
     folder.chmod(0o711)
     (folder / "logs").mkdir()
@@ -165,7 +182,7 @@ def stack(
         with embedded.start(folder, durable=True) as servers:
             running = _stack(folder, servers, report_seconds)
             try:
-                _bring_up(running, nodes, use)
+                _bring_up(running, nodes, set(whole))
                 yield running
             finally:
                 _end(running, nodes)
@@ -180,12 +197,13 @@ def _stack(folder: Path, servers: embedded.Servers, report_seconds: int) -> Stac
     url = f"http://127.0.0.1:{port}"
     own = settings(servers, folder, url) | {"GPUPOOL_REPORT_SECONDS": str(report_seconds)}
     environment = inherited() | own | {"DJANGO_SETTINGS_MODULE": "portal.settings"}
-    running = Stack(folder, url, environment, servers)
+    console = Console(environment, folder / "logs" / "console.log")
+    running = Stack(folder, url, environment, servers, console)
     running.parts = {part.name: part for part in portal_parts(port, environment)}
     return running
 
 
-def _bring_up(running: Stack, nodes: Mapping[str, str], use: str) -> None:
+def _bring_up(running: Stack, nodes: Mapping[str, str], whole: set[tuple[str, int]]) -> None:
     running.manage("migrate", "--noinput", "--verbosity", "0")
     for name in running.parts:
         running.start(name)
@@ -193,18 +211,23 @@ def _bring_up(running: Stack, nodes: Mapping[str, str], use: str) -> None:
     running.tokens = seed["tokens"]
     await_(running.answers, "the web server answers")
     for name, machine in nodes.items():
-        _join(running, name, machine, seed["codes"][name], use)
+        sliced = [n for n in range(_count(machine)) if (name, n) not in whole]
+        _join(running, name, machine, seed["codes"][name], sliced)
         running.start(f"agent {name}")
-    count = sum(int(machine.partition("x")[0]) for machine in nodes.values())
+    count = sum(_count(machine) for machine in nodes.values())
     await_(lambda: len(running.rest("GET", "/gpus")[1]["results"]) >= count, "every GPU was reported")
-    running.python(_MANAGE.format(use=use))
+    running.python(_MANAGE.format(whole=whole))
 
 
-def _join(running: Stack, name: str, machine: str, code: str, use: str) -> None:
+def _count(machine: str) -> int:
+    return int(machine.partition("x")[0])
+
+
+def _join(running: Stack, name: str, machine: str, code: str, sliced: list[int]) -> None:
     state = str(running.agent_folder(name))
-    mig = ",".join(str(n) for n in range(int(machine.partition("x")[0])))
     call = ["join", "--portal", running.url, "--code", code, "--state", state]
-    call += ["--name", name, "--simulate", machine, *(["--mig", mig] if use == "mig" else [])]
+    call += ["--name", name, "--simulate", machine]
+    call += ["--mig", ",".join(map(str, sliced))] if sliced else []
     running.call(*python("agents", *call))
     running.parts[f"agent {name}"] = Part(
         f"agent {name}", python("agents", "run", "--state", state), inherited()
@@ -215,8 +238,9 @@ def _end(running: Stack, nodes: Mapping[str, str]) -> None:
     """Agents first, then what they talk to; the idle processes of simulated GPUs last."""
     for name in reversed(running.processes):
         process = running.processes[name]
-        if process.poll() is None:
-            process.terminate()
+        process.terminate()
+        process.send_signal(signal.SIGCONT)
+    running.console.close()
     for process in running.processes.values():
         try:
             process.wait(15)
@@ -225,4 +249,4 @@ def _end(running: Stack, nodes: Mapping[str, str]) -> None:
             process.wait()
     for node in nodes:
         if (running.agent_folder(node) / "driver.json").exists():
-            running.simulate(node, "stop-processes")
+            simulator_world.stop_processes(running.agent_folder(node))
