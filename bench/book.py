@@ -1,4 +1,4 @@
-"""`python -m bench.book`: how fast bookings are, alone, sixteen or sixty-four at once; and that none is double.
+"""`python -m bench.book`: how fast bookings are, alone and many at once, and that none is double.
 
 Future windows over 14 days, through HTTP on this machine, against the demo that
 is running (GPUPOOL_URL, GPUPOOL_TOKEN and DATABASE_URL from .data/demo.env) or

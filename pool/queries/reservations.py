@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import Prefetch, Q, QuerySet, prefetch_related_objects
 
 from pool.core.health import stale
 from pool.core.states import TERMINAL, State
@@ -121,14 +121,20 @@ def as_resource(row: Reservation) -> ReservationView:
     )
 
 
+def whole(row: Reservation) -> Reservation:
+    """A row that a service has just written for its reader, with all that `as_resource` reads."""
+    prefetch_related_objects([row], _with_places())
+    return row
+
+
 def _whole(rows: QuerySet[Reservation]) -> QuerySet[Reservation]:
     """With all that `as_resource` reads, in two statements."""
-    allocations = Allocation.objects.select_related("gpu__node").order_by(
-        "gpu__node__name", "gpu__index", "span"
-    )
-    return rows.select_related("team", "pool", "owner", "booked_by").prefetch_related(
-        Prefetch("allocations", allocations)
-    )
+    return rows.select_related("team", "pool", "owner", "booked_by").prefetch_related(_with_places())
+
+
+def _with_places() -> Prefetch[str]:
+    allocations = Allocation.objects.select_related("gpu__node")
+    return Prefetch("allocations", allocations.order_by("gpu__node__name", "gpu__index", "span"))
 
 
 def _unheard(nodes: Any) -> dict[str, datetime | None]:

@@ -29,6 +29,10 @@ _encoder = msgspec.json.Encoder()
 _OWN = frozenset({"type", "title", "status", "detail", "code", "errors", "request_id", "next_step"})
 
 
+#: Answers that pipelines get every day; Django would log a warning for each.
+ORDINARY = frozenset({404, 409, 412, 422})
+
+
 class DoorRefusal(Exception):
     """A request is turned away before the domain hears of it."""
 
@@ -83,6 +87,8 @@ def refuse(
         response["Retry-After"] = "1"
     for name, value in (headers or {}).items():
         response[name] = value
+    if problem.status in ORDINARY:
+        response._has_been_logged = True  # type: ignore[attr-defined]
     return response
 
 

@@ -186,7 +186,8 @@ def _one(row: Row, status: int = 200) -> HttpResponse:
 
 def _created(request: Request, booked: Row) -> HttpResponse:
     """The reservation as it is now; for a key that was seen before, too, and then it says so."""
-    response = _one(access.reservation(user_of(request), booked.pk), status=201)
+    again = access.reservation(user_of(request), booked.pk) if booked.replayed else queries.whole(booked)
+    response = _one(again, status=201)
     response["Location"] = request.build_absolute_uri(f"{request.path}/{booked.pk}")
     if booked.replayed:
         response["Idempotency-Replayed"] = "true"
