@@ -70,6 +70,7 @@ class Stack:
     parts: dict[str, Part] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
+    client: httpx.Client = field(default_factory=lambda: _client())
 
     # --- Processes ------------------------------------------------------------
 
@@ -138,20 +139,26 @@ class Stack:
 
     def rest(self, method: str, path: str, body: Any = None, user: str = "milo", **headers: str) -> Any:
         """(status, decoded JSON) of a REST call below /api/v1; an answer with an error is an answer."""
-        answer = httpx.request(
-            method,
-            f"{self.url}/api/v1{path}",
-            json=body,
-            headers={"Authorization": f"Bearer {self.tokens[user]}", **headers},
-            timeout=PATIENCE,
-        )
+        answer = self.ask(method, path, body, user, **headers)
         return answer.status_code, answer.json()
+
+    def ask(
+        self, method: str, path: str, body: Any = None, user: str = "milo", **headers: str
+    ) -> httpx.Response:
+        """The whole answer. httpx.TransportError while the web server is away."""
+        known = {"Authorization": f"Bearer {self.tokens[user]}", **headers}
+        return self.client.request(method, f"{self.url}/api/v1{path}", json=body, headers=known)
 
     def answers(self, path: str = "/readyz") -> bool:
         try:
-            return httpx.get(self.url + path, timeout=5).status_code == 200
+            return self.client.get(self.url + path, timeout=5).status_code == 200
         except httpx.TransportError:
             return False
+
+
+def _client() -> httpx.Client:
+    """Each request has a connection of its own, as the web server may have been killed in between."""
+    return httpx.Client(timeout=PATIENCE, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 def await_(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
@@ -241,6 +248,7 @@ def _end(running: Stack, nodes: Mapping[str, str]) -> None:
         process.terminate()
         process.send_signal(signal.SIGCONT)
     running.console.close()
+    running.client.close()
     for process in running.processes.values():
         try:
             process.wait(15)
