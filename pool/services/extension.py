@@ -25,7 +25,7 @@ from pool.core.states import State
 from pool.models import Allocation, Pool, Reservation
 from pool.queries import access, snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import booking, events, locks, plans
+from pool.services import events, locks, plans, wishes
 from pool.services.plans import Wanted
 
 if TYPE_CHECKING:
@@ -77,12 +77,12 @@ def _added(row: Reservation, end: datetime | None, duration: timedelta | None, n
         raise invalid(pointer, "not_later", end=new.isoformat(), current=old.isoformat())
     if new <= now:
         raise invalid(pointer, "end_in_past", end=new.isoformat(), now=now.isoformat())
-    booking.check_duration(Period(row.period.lower, new), pointer)
+    wishes.check_duration(Period(row.period.lower, new), pointer)
     return Period(old, new)
 
 
 def _check(pool: Pool, row: Reservation, slices: Sequence[Allocation], added: Period, now: datetime) -> None:
-    wanted = Wanted(stored_ask(row.ask), added, booking.blocked(added, pool), Class(row.klass))
+    wanted = Wanted(stored_ask(row.ask), added, wishes.blocked(added, pool), Class(row.klass))
     snap = snapshot.take(
         pool.pk,
         wanted.blocked,
@@ -156,7 +156,7 @@ def _write(pool: Pool, row: Reservation, added: Period, actor: User, now: dateti
     row.period = TimestamptzRange(row.period.lower, added.end)
     row.version += 1
     row.save(update_fields=["period", "version"])
-    until = booking.blocked(added, pool).end
+    until = wishes.blocked(added, pool).end
     Allocation.objects.filter(reservation=row, holds=True).update(
         period=_until("period", added.end), blocked=_until("blocked", until)
     )

@@ -51,14 +51,9 @@ def set_line(
     line.version += 1
     line.save()
     locks.changed(locked)
+    after = _facts(line)
     events.record(
-        "quota.set",
-        actor=actor,
-        now=now,
-        team_id=team.pk,
-        pool_id=pool.pk,
-        before=before,
-        after=_facts(line),
+        "quota.set", actor=actor, now=now, team_id=team.pk, pool_id=pool.pk, before=before, after=after
     )
     return line
 

@@ -20,7 +20,7 @@ from pool.core.shapes import Class, stored_ask
 from pool.core.states import Reason, State
 from pool.models import Allocation, Pool, Reservation
 from pool.queries import snapshot
-from pool.services import booking, commands, events, plans, reservations
+from pool.services import commands, events, grants, plans, reservations, wishes
 from pool.services.plans import NoRoom, Plan, Wanted
 
 #: How long a start waits for its own GPU to come free before it goes elsewhere.
@@ -152,7 +152,7 @@ def _move_elsewhere(
     Its slices were never wanted, so nothing has to be cleaned where they were.
     """
     period = Period(max(row.period.lower, now), row.period.upper)
-    wanted = Wanted(stored_ask(row.ask), period, booking.blocked(period, pool), Class(row.klass))
+    wanted = Wanted(stored_ask(row.ask), period, wishes.blocked(period, pool), Class(row.klass))
     snap = snapshot.take(pool.pk, wanted.blocked, team_id=row.team_id, now=now, without=row.pk)
     try:
         found = plans.choose(snap, wanted)
@@ -168,9 +168,9 @@ def _move_elsewhere(
 def _replace(
     row: Reservation, slices: Sequence[Allocation], plan: Plan, wanted: Wanted, now: datetime
 ) -> None:
-    before = booking.facts(row, list(slices))
+    before = grants.facts(row, list(slices))
     Allocation.objects.filter(pk__in=[one.pk for one in slices]).delete()
-    rows = booking.allocate(row, plan, wanted, wanted_at=None)
+    rows = grants.allocate(row, plan, wanted, wanted_at=None)
     row.charge_milli = sum(one.charge_milli for one in rows)
     row.version += 1
     row.save(update_fields=["charge_milli", "version"])
@@ -182,5 +182,5 @@ def _replace(
         pool_id=row.pool_id,
         reservation_id=row.pk,
         before=before,
-        after=booking.facts(row, rows),
+        after=grants.facts(row, rows),
     )

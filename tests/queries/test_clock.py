@@ -1,3 +1,5 @@
+"""The one clock, and who may move it."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta

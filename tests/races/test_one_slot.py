@@ -9,7 +9,7 @@ import pytest
 from pool.core.errors import Code, Refusal
 from pool.core.shapes import GpuAsk
 from pool.models import Allocation, Event, Reservation
-from pool.services import booking, extension, reservations
+from pool.services import extension, grants, reservations
 from tests.races.runners import (
     Meeting,
     codes,
@@ -110,7 +110,7 @@ def _extend_and_book(scene: Scene, first: Reservation) -> list[Any]:
 def _check_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extension has looked before the booking writes, and the other way round."""
     meeting = Meeting(2)
-    look, write = extension._check, booking._write
+    look, write = extension._check, grants.write
 
     def looked(*args: Any) -> None:
         look(*args)
@@ -121,4 +121,4 @@ def _check_together(monkeypatch: pytest.MonkeyPatch) -> None:
         return write(*args)
 
     monkeypatch.setattr(extension, "_check", looked)
-    monkeypatch.setattr(booking, "_write", about_to_write)
+    monkeypatch.setattr(grants, "write", about_to_write)

@@ -1,30 +1,26 @@
-"""Booking: what is granted, what is refused with which numbers, and that a refusal writes nothing."""
+"""Booking: what is refused with which numbers, that a refusal writes nothing, and the same request twice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db.models import F
 
 from pool.core.errors import Code
-from pool.core.shapes import Class, GpuAsk, MigAsk
+from pool.core.shapes import Class, MigAsk
 from pool.models import (
     Allocation,
     Blocker,
     Command,
-    Event,
     Gpu,
     GpuState,
     IdempotencyKey,
-    Membership,
     Node,
     Pool,
     QuotaLine,
     Reservation,
-    User,
 )
 from pool.queries import clock
 from pool.services.idempotency import Claim
@@ -38,80 +34,6 @@ def scene() -> Scene:
     made = make_scene()
     add_node(made.pool)
     return made
-
-
-def field_error(call: Callable[[], object]) -> tuple[str, str]:
-    (error,) = refused(Code.INVALID, call)["errors"]
-    return error["pointer"], error["code"]
-
-
-# --- Granted --------------------------------------------------------------------
-
-
-def test_it_starts_a_booking_from_now_and_commands_its_gpu_in_the_same_transaction(scene: Scene) -> None:
-    booked = scene.book()
-    assert (booked.state, booked.state_reason) == ("starting", "waiting_for_node")
-    assert (booked.period.lower, booked.period.upper) == (NOON, NOON + hours(1))
-    one = Allocation.objects.get(reservation=booked)
-    command = Command.objects.get()
-    assert (command.state, command.generation, command.gpu_id) == ("open", 1, one.gpu_id)
-    assert [held["allocation"] for held in command.layout["held"]] == [str(one.pk)]
-
-
-def test_it_schedules_a_later_booking_and_commands_nothing_yet(scene: Scene) -> None:
-    booked = scene.book(start=NOON + hours(2))
-    one = Allocation.objects.get(reservation=booked)
-    assert (booked.state, booked.state_reason) == ("scheduled", "booked")
-    assert (one.holds, one.wanted_at, one.tenancy) == (True, None, one.pk)
-    assert not Command.objects.exists()
-
-
-def test_it_keeps_who_booked_what_in_the_audit(scene: Scene) -> None:
-    booked = scene.book(title="training", actor=scene.member)
-    event = Event.objects.get(reservation_id=booked.pk)
-    assert (event.verb, event.actor, event.before) == ("reservation.booked", scene.member, None)
-    assert event.after["state"] == "starting"
-    assert event.after["allocations"][0]["profile"] == "1g.10gb"
-
-
-def test_it_draws_the_pools_next_change_number(scene: Scene) -> None:
-    before = Pool.objects.get().change
-    scene.book()
-    assert Pool.objects.get().change == before + 1
-
-
-def test_it_charges_the_share_of_the_gpu(scene: Scene) -> None:
-    assert scene.book(HALF).charge_milli == 500
-    assert scene.book(MigAsk(profile="1g.10gb", count=2)).charge_milli == 250
-
-
-def test_it_books_whole_gpus_on_one_node() -> None:
-    scene = make_scene()
-    add_node(scene.pool, "a", mig_gpus=0, whole_gpus=3)
-    add_node(scene.pool, "b", mig_gpus=0, whole_gpus=4)
-    booked = scene.book(GpuAsk(models=(H100,), count=4, same_node=True))
-    rows = Allocation.objects.filter(reservation=booked).select_related("gpu__node")
-    assert {row.gpu.node.name for row in rows} == {"b"}
-    assert {(row.kind, row.span.lower, row.span.upper, row.charge_milli) for row in rows} == {
-        ("gpu", 0, 8, 1000)
-    }
-
-
-def test_twelve_bookings_follow_one_another_on_one_slice() -> None:
-    scene = make_scene()
-    add_node(scene.pool, mig_gpus=0, whole_gpus=1)
-    booked = [scene.book(WHOLE, start=NOON + hours(n)) for n in range(12)]
-    assert len({Allocation.objects.get(reservation=one).gpu_id for one in booked}) == 1
-
-
-def test_it_blocks_the_gpu_for_the_pools_scrub_time_too() -> None:
-    scene = make_scene()
-    add_node(scene.pool, mig_gpus=0, whole_gpus=1)
-    Pool.objects.update(scrub_seconds=600)
-    booked = scene.book(WHOLE)
-    assert Allocation.objects.get(reservation=booked).blocked.upper == NOON + hours(1) + timedelta(minutes=10)
-    later = refused(Code.NO_CAPACITY, lambda: scene.book(WHOLE, start=NOON + hours(1)))
-    assert later["first_time"] == (NOON + hours(1) + timedelta(minutes=10)).isoformat()
 
 
 # --- No room --------------------------------------------------------------------
@@ -248,82 +170,6 @@ def test_a_model_without_quota_left_gives_way_to_one_that_has(scene: Scene) -> N
     QuotaLine.objects.filter(team=scene.vision).update(model="A100-80GB")
     booked = scene.book(ONE_SLICE)
     assert Allocation.objects.get(reservation=booked).model == "A100-80GB"
-
-
-# --- Times ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ago", [0, 59, 60])
-def test_a_start_up_to_a_minute_ago_means_now(scene: Scene, ago: int) -> None:
-    booked = scene.book(start=NOON - timedelta(seconds=ago))
-    assert booked.period.lower == NOON
-    assert booked.period.upper == NOON + hours(1)
-
-
-@pytest.mark.parametrize(
-    ("times", "expected"),
-    [
-        ({"start": NOON - timedelta(seconds=61)}, ("/start", "start_in_past")),
-        ({"start": NOON + timedelta(days=367)}, ("/start", "too_far")),
-        ({"duration": timedelta(seconds=59)}, ("/duration", "too_small")),
-        ({"duration": timedelta(days=366, seconds=1)}, ("/duration", "too_large")),
-        ({"duration": None, "end": NOON - hours(1)}, ("/end", "end_before_start")),
-        ({"duration": None, "end": NOON + timedelta(seconds=59)}, ("/end", "too_small")),
-        ({"duration": None}, ("/duration", "one_of")),
-        ({"end": NOON + hours(1)}, ("/end", "one_of")),
-    ],
-)
-def test_it_refuses_times_that_cannot_be(
-    scene: Scene, times: dict[str, Any], expected: tuple[str, str]
-) -> None:
-    assert field_error(lambda: scene.book(**times)) == expected
-
-
-def test_it_refuses_a_naive_time(scene: Scene) -> None:
-    naive = datetime(2027, 3, 1, 13)  # noqa: DTZ001
-    assert refused(Code.NAIVE_TIME, lambda: scene.book(start=naive)) == {"pointer": "/start"}
-
-
-@pytest.mark.parametrize(
-    ("what", "pointer"),
-    [({"title": "a\0b"}, "/title"), ({"ask": MigAsk(profile="1g.10gb", node="a\0")}, "/ask")],
-)
-def test_it_refuses_characters_that_cannot_be_stored(
-    scene: Scene, what: dict[str, Any], pointer: str
-) -> None:
-    assert field_error(lambda: scene.book(**what)) == (pointer, "bad_characters")
-
-
-# --- Who ------------------------------------------------------------------------
-
-
-def test_a_team_that_one_is_not_in_does_not_exist(scene: Scene) -> None:
-    refused(Code.NOT_FOUND, lambda: scene.book(actor=scene.stranger))
-
-
-def test_an_operator_sees_the_team_and_may_not_book_for_it(scene: Scene) -> None:
-    refused(Code.FORBIDDEN, lambda: scene.book(actor=scene.operator))
-
-
-def test_a_lead_books_for_a_member_and_stays_in_the_audit(scene: Scene) -> None:
-    booked = scene.book(owner="member")
-    assert (booked.owner, booked.booked_by) == (scene.member, scene.lead)
-
-
-def test_a_lead_books_for_a_service_account_of_the_team(scene: Scene) -> None:
-    robot = User.objects.create(username="robot", kind="service")
-    Membership.objects.create(team=scene.vision, user=robot, role="member")
-    assert scene.book(owner="robot").owner == robot
-
-
-def test_a_member_may_name_only_themselves_as_owner(scene: Scene) -> None:
-    assert scene.book(actor=scene.member, owner="member").owner == scene.member
-    refused(Code.FORBIDDEN, lambda: scene.book(actor=scene.member, owner="lead"))
-
-
-@pytest.mark.parametrize("owner", ["stranger", "nobody", "a\0"])
-def test_the_owner_must_be_of_the_team(scene: Scene, owner: str) -> None:
-    assert field_error(lambda: scene.book(owner=owner)) == ("/owner", "not_a_member")
 
 
 # --- The same request once more ---------------------------------------------------

@@ -1,0 +1,150 @@
+"""What somebody wants to book, checked before the pool is looked at: who for whom, when, and in which words.
+
+Whether there is room for it is decided in booking.py.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pool.core.errors import invalid
+from pool.core.period import LONGEST, Period, duration_text
+from pool.core.roles import Action
+from pool.core.shapes import Ask, Class, ask_json
+from pool.models import Pool, Reservation
+from pool.queries import access, teams
+from pool.services.plans import Wanted
+
+if TYPE_CHECKING:
+    from pool.models import Team, User
+
+#: A start that lies no further back than this means now: clocks differ, forms take a moment.
+GRACE = timedelta(seconds=60)
+SHORTEST = timedelta(minutes=1)
+#: How far ahead a booking may start.
+AHEAD = timedelta(days=366)
+TITLE_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A booking that its actor may make, with its times settled."""
+
+    actor: User
+    team: Team
+    pool: Pool
+    owner: User
+    title: str
+    visibility: str
+    wanted: Wanted
+    now: datetime
+
+    @property
+    def starts_now(self) -> bool:
+        return self.wanted.period.start <= self.now
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the parameters of `book` say, as they came."""
+
+    actor: User
+    team: str
+    pool: str
+    title: str
+    ask: Ask
+    start: datetime | None
+    end: datetime | None
+    duration: timedelta | None
+    klass: Class
+    owner: str | None
+    visibility: str
+    now: datetime
+
+
+def check(asked: Asked) -> Wish:
+    """The wish, if its actor may have it. Refuses with NOT_FOUND, FORBIDDEN, INVALID, NAIVE_TIME."""
+    team = access.team_to_book(asked.actor, asked.team)
+    pool = access.pool(asked.actor, asked.pool)
+    period = _period(asked.start, asked.end, asked.duration, asked.now)
+    return Wish(
+        actor=asked.actor,
+        team=team,
+        pool=pool,
+        owner=_owner(asked.actor, team, asked.owner),
+        title=_title(asked.title),
+        visibility=_visibility(asked.visibility),
+        wanted=Wanted(_stored(asked.ask), period, blocked(period, pool), Class(asked.klass)),
+        now=asked.now,
+    )
+
+
+def blocked(period: Period, pool: Pool) -> Period:
+    """The time for which a GPU is blocked: the period, and the pool's time for scrubbing."""
+    if period.end is None or not pool.scrub_seconds:
+        return period
+    return Period(period.start, period.end + timedelta(seconds=pool.scrub_seconds))
+
+
+def check_duration(period: Period, pointer: str) -> None:
+    """Refuses with INVALID below 1 minute and above 366 days."""
+    if period.duration is not None and period.duration < SHORTEST:
+        raise invalid(pointer, "too_small", min=duration_text(SHORTEST))
+    if period.duration is None or period.duration > LONGEST:
+        raise invalid(pointer, "too_large", max=duration_text(LONGEST))
+
+
+def _period(
+    start: datetime | None, end: datetime | None, duration: timedelta | None, now: datetime
+) -> Period:
+    if (end is None) == (duration is None):
+        raise invalid("/end" if end else "/duration", "one_of", choices=["end", "duration"])
+    begin = now if start is None else Period(start, None).start
+    if begin < now - GRACE:
+        raise invalid(
+            "/start",
+            "start_in_past",
+            start=begin.isoformat(),
+            now=now.isoformat(),
+            grace_s=int(GRACE.total_seconds()),
+        )
+    if begin > now + AHEAD:
+        raise invalid("/start", "too_far", max=(now + AHEAD).isoformat())
+    begin = max(begin, now)
+    period = Period(begin, begin + duration if duration is not None else end)
+    check_duration(period, "/duration" if end is None else "/end")
+    return period
+
+
+def _owner(actor: User, team: Team, username: str | None) -> User:
+    if username is None or username == actor.username:
+        return actor
+    access.require(actor, Action.BOOK_FOR_OTHERS, team)
+    owner = None if "\0" in username else teams.members(team).filter(username=username).first()
+    if owner is None:
+        raise invalid("/owner", "not_a_member")
+    return owner
+
+
+def _title(title: str) -> str:
+    if len(title) > TITLE_LIMIT:
+        raise invalid("/title", "too_long", max=TITLE_LIMIT)
+    if "\0" in title:
+        raise invalid("/title", "bad_characters")
+    return title
+
+
+def _visibility(visibility: str) -> str:
+    if visibility not in Reservation.Visibility.values:
+        raise invalid("/visibility", "not_a_choice", choices=Reservation.Visibility.values)
+    return visibility
+
+
+def _stored(ask: Ask) -> Ask:
+    # PostgreSQL's jsonb takes no NUL.
+    if "\\u0000" in json.dumps(ask_json(ask)):
+        raise invalid("/ask", "bad_characters")
+    return ask

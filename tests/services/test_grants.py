@@ -1,0 +1,92 @@
+"""What a booking writes: state, rectangles, command, audit line, change number."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pool.core.errors import Code
+from pool.core.shapes import GpuAsk, MigAsk
+from pool.models import (
+    Allocation,
+    Command,
+    Event,
+    Pool,
+)
+from tests.scene import H100, HALF, NOON, WHOLE, Scene, add_node, hours, make_scene, refused
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def scene() -> Scene:
+    made = make_scene()
+    add_node(made.pool)
+    return made
+
+
+def test_it_starts_a_booking_from_now_and_commands_its_gpu_in_the_same_transaction(scene: Scene) -> None:
+    booked = scene.book()
+    assert (booked.state, booked.state_reason) == ("starting", "waiting_for_node")
+    assert (booked.period.lower, booked.period.upper) == (NOON, NOON + hours(1))
+    one = Allocation.objects.get(reservation=booked)
+    command = Command.objects.get()
+    assert (command.state, command.generation, command.gpu_id) == ("open", 1, one.gpu_id)
+    assert [held["allocation"] for held in command.layout["held"]] == [str(one.pk)]
+
+
+def test_it_schedules_a_later_booking_and_commands_nothing_yet(scene: Scene) -> None:
+    booked = scene.book(start=NOON + hours(2))
+    one = Allocation.objects.get(reservation=booked)
+    assert (booked.state, booked.state_reason) == ("scheduled", "booked")
+    assert (one.holds, one.wanted_at, one.tenancy) == (True, None, one.pk)
+    assert not Command.objects.exists()
+
+
+def test_it_keeps_who_booked_what_in_the_audit(scene: Scene) -> None:
+    booked = scene.book(title="training", actor=scene.member)
+    event = Event.objects.get(reservation_id=booked.pk)
+    assert (event.verb, event.actor, event.before) == ("reservation.booked", scene.member, None)
+    assert event.after["state"] == "starting"
+    assert event.after["allocations"][0]["profile"] == "1g.10gb"
+
+
+def test_it_draws_the_pools_next_change_number(scene: Scene) -> None:
+    before = Pool.objects.get().change
+    scene.book()
+    assert Pool.objects.get().change == before + 1
+
+
+def test_it_charges_the_share_of_the_gpu(scene: Scene) -> None:
+    assert scene.book(HALF).charge_milli == 500
+    assert scene.book(MigAsk(profile="1g.10gb", count=2)).charge_milli == 250
+
+
+def test_it_books_whole_gpus_on_one_node() -> None:
+    scene = make_scene()
+    add_node(scene.pool, "a", mig_gpus=0, whole_gpus=3)
+    add_node(scene.pool, "b", mig_gpus=0, whole_gpus=4)
+    booked = scene.book(GpuAsk(models=(H100,), count=4, same_node=True))
+    rows = Allocation.objects.filter(reservation=booked).select_related("gpu__node")
+    assert {row.gpu.node.name for row in rows} == {"b"}
+    assert {(row.kind, row.span.lower, row.span.upper, row.charge_milli) for row in rows} == {
+        ("gpu", 0, 8, 1000)
+    }
+
+
+def test_twelve_bookings_follow_one_another_on_one_slice() -> None:
+    scene = make_scene()
+    add_node(scene.pool, mig_gpus=0, whole_gpus=1)
+    booked = [scene.book(WHOLE, start=NOON + hours(n)) for n in range(12)]
+    assert len({Allocation.objects.get(reservation=one).gpu_id for one in booked}) == 1
+
+
+def test_it_blocks_the_gpu_for_the_pools_scrub_time_too() -> None:
+    scene = make_scene()
+    add_node(scene.pool, mig_gpus=0, whole_gpus=1)
+    Pool.objects.update(scrub_seconds=600)
+    booked = scene.book(WHOLE)
+    assert Allocation.objects.get(reservation=booked).blocked.upper == NOON + hours(1) + timedelta(minutes=10)
+    later = refused(Code.NO_CAPACITY, lambda: scene.book(WHOLE, start=NOON + hours(1)))
+    assert later["first_time"] == (NOON + hours(1) + timedelta(minutes=10)).isoformat()
