@@ -77,6 +77,24 @@ def test_whole_candidates_differ_too() -> None:
     assert len({frozenset(places(c)) for c in found}) == len(found) >= 4
 
 
+def test_one_node_that_is_larger_than_needed_beats_two_that_fit() -> None:
+    pool = [gpu(n, node="four", use=Use.WHOLE) for n in range(4)]
+    pool += [gpu(10 + n, node="seven", use=Use.WHOLE) for n in range(7)]
+    assert {p.gpu_id // 10 for p in find(pool, GpuAsk(count=5))[0].picks} == {1}
+
+
+def test_the_second_whole_candidate_is_on_cards_that_the_first_left() -> None:
+    pool = [gpu(n, node="four", use=Use.WHOLE) for n in range(4)]
+    pool += [gpu(10 + n, node="five", use=Use.WHOLE) for n in range(5)]
+    first, second = (set(places(c)) for c in find(pool, GpuAsk(count=3))[:2])
+    assert not first & second
+
+
+def test_picks_come_card_by_card_in_the_order_of_their_start() -> None:
+    picks = places(find([gpu(0), gpu(1)], MigAsk("1g.10gb", count=9))[0])
+    assert picks == sorted(picks)
+
+
 # --- Speed ------------------------------------------------------------------------
 
 
