@@ -39,7 +39,6 @@ def running() -> Iterator[Stack]:
     if os.environ.get("GPUPOOL_URL"):
         yield _from(os.environ)
         return
-    signal.signal(signal.SIGTERM, _end)  # so that a demo of ours is ended, too
     with tempfile.TemporaryDirectory(prefix="gpupool-bench-", dir="/tmp") as folder:
         state = Path(folder)
         state.chmod(0o711)
@@ -61,6 +60,7 @@ class Demo:
         return _from(_read(self.state / "demo.env"))
 
     def __enter__(self) -> Demo:
+        signal.signal(signal.SIGTERM, _end)  # so that this is left in the ordinary way
         call = [sys.executable, "-m", "portal.demo", "--port", str(self.port), "--state", str(self.state)]
         begun = time.monotonic()
         self.process = subprocess.Popen(

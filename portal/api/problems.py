@@ -44,10 +44,9 @@ class DoorRefusal(Exception):
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    """`value` as JSON."""
-    return HttpResponse(
-        _encoder.encode(value), status=status, headers=headers, content_type="application/json"
-    )
+    """`value` as JSON, which no cache keeps unless `headers` say otherwise."""
+    named = {"Cache-Control": "no-store", **(headers or {})}
+    return HttpResponse(_encoder.encode(value), status=status, headers=named, content_type="application/json")
 
 
 def as_json(problem: Problem) -> dict[str, Any]:

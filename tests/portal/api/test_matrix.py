@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import get_resolver
 
+from portal import urls
 from tests.portal.api.asking import BODY, RESERVATIONS, problem
 
 #: Addresses that a node opens with its own code or token.
@@ -133,5 +134,24 @@ def test_titles_follow_the_language_and_codes_do_not(db):
     problem(response, 401, "unauthenticated")
 
 
-def test_answers_are_not_kept_by_caches(db):
+def test_answers_are_not_kept_by_caches(api, lena, node):
     assert Client().get("/api/v1/pools")["Cache-Control"] == "no-store"
+    client = api(lena)
+    assert client.get("/api/v1/pools")["Cache-Control"] == "no-store"
+    assert client.get(client.book()["Location"])["Cache-Control"] == "private, no-cache"
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code"),
+    [
+        (urls.handler400, 400, "malformed"),
+        (urls.handler403, 403, "forbidden"),
+        (urls.handler404, 404, "not_found"),
+        (urls.handler500, 500, "internal"),
+    ],
+)
+def test_what_django_refuses_is_a_problem_below_api_and_a_page_elsewhere(rf, fault, status, code):
+    problem(fault(rf.get("/api/v1/pools"), Exception()), status, code)
+    page = fault(rf.get("/nodes/"), *(() if status == 500 else (Exception(),)))
+    assert page.status_code == status
+    assert page["Content-Type"].startswith("text/html")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from datetime import timedelta
 
 import pytest
@@ -10,6 +12,7 @@ from django.db import connection
 
 from pool.models import Event, IdempotencyKey, Membership, Pool, QuotaLine, Reservation
 from pool.queries import clock
+from pool.services import broker
 from tests.portal.api.asking import BODY, RESERVATIONS, problem, wrong
 
 UTC_Z = "%Y-%m-%dT%H:%M:%SZ"
@@ -496,6 +499,23 @@ def test_a_key_that_another_request_has_is_in_progress(lead):
     finally:
         other.close()
     assert lead.book(Idempotency_Key="build-17").status_code == 201
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_redis_that_is_closed_or_silent_costs_a_booking_little(lead, settings, silent):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if silent:
+            listener.listen()
+        settings.REDIS_URL = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+        broker.forget()
+        begun = time.monotonic()
+        response = lead.book()
+        took = time.monotonic() - begun
+        broker.forget()
+    assert response.status_code == 201
+    assert took < 1.5
 
 
 # --- Everywhere --------------------------------------------------------------------------
