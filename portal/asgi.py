@@ -11,9 +11,8 @@ import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-THREADS = 16
-# One connection a thread, kept between requests; read by the settings, so set before they are imported.
-os.environ.setdefault("GPUPOOL_DB_POOL", str(THREADS))
+# Connections are kept between requests, one a thread; the settings read it, so before they are imported.
+os.environ.setdefault("GPUPOOL_DB_POOL", "16")
 
 from a2wsgi import WSGIMiddleware
 from django.conf import settings
@@ -26,6 +25,8 @@ from portal.wsgi import application as wsgi
 from portal.api.problems import refuse  # isort: skip
 from portal.errors import DoorCode  # isort: skip
 
+#: As many as there are connections.
+THREADS = 16
 #: Seconds that a sender may take for its body.
 BODY_SECONDS = 30.0
 

@@ -87,11 +87,9 @@ def pytest_configure(config: pytest.Config) -> None:
     import django
     from django.conf import settings
 
-    with contextlib.suppress(ModuleNotFoundError):  # TODO: while parts of the domain are being written
-        django.setup()
+    django.setup()
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    if (Path(__file__).parent / "cast.py").exists():  # TODO: unconditional once it is there
-        config.pluginmanager.import_plugin("tests.cast")
+    config.pluginmanager.import_plugin("tests.cast")
     if config.getoption("numprocesses", None):
         # Workers inherit this; they must not import the settings before they have their own Redis.
         os.environ.pop("DJANGO_SETTINGS_MODULE", None)
