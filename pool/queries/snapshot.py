@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 from django.conf import settings
 from django.db import connection
-from psycopg.types.range import Range, TimestamptzRange
+from psycopg.types.range import TimestamptzRange
 
 from pool.core import mig, wire
 from pool.core.health import stale
@@ -25,16 +25,22 @@ from pool.core.mig import Media, Profile
 from pool.core.period import Period
 from pool.core.placement import Busy, GpuView, Use
 from pool.core.quota import Line
-from pool.models import Pool, QuotaLine
+from pool.models import Pool
 from pool.queries import clock
 
-#: Tenancy of what occupies a GPU without being an allocation.
+#: Tenancies: all that is booked excludes one another; the rest is no allocation at all.
+BOOKED = "booked"
 BLOCKER = "blocker"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class TeamUse:
-    """What one allocation of the team counts in its quota: thousandths of a GPU, during its own period."""
+    """What allocations of the team count in its quota: thousandths of a GPU, during their own period.
+
+    Those that cover the whole period of the snapshot are one, with that period.
+    """
 
     model: str
     klass: str
@@ -58,51 +64,54 @@ class Snapshot:
     uses: tuple[TeamUse, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """An allocation that holds, as far as a decision needs it."""
-
-    gpu_id: int
-    busy: Busy
-    over: bool
-    use: TeamUse | None
-
-
+# One statement for the pool's number and its GPUs, so that the number is as old as what is read after it.
 _GPUS = """
-SELECT gpu.id, gpu.uuid, gpu.node_id, node.name, gpu.index, gpu.model, gpu.memory_mib, gpu.use, gpu.grid,
-    CASE WHEN gpu.use = 'mig' THEN gpu.profiles::text END,
+SELECT pool.change, gpu.id, gpu.uuid, gpu.node_id, node.name, gpu.index, gpu.model, gpu.memory_mib,
+    gpu.use, gpu.grid, CASE WHEN gpu.use = 'mig' THEN gpu.profiles::text END,
     CASE WHEN gpu.retired_at IS NOT NULL THEN 'retired'
          WHEN state.lost THEN 'lost'
          WHEN NOT gpu.managed THEN 'observe'
          WHEN gpu.frozen OR node.frozen OR node.agent_frozen THEN 'frozen'
          WHEN node.unknown_since IS NOT NULL OR state.received_at IS NULL THEN 'unknown' END,
-    node.received_at
-FROM pool_gpu gpu
-JOIN pool_node node ON node.id = gpu.node_id
+    node.received_at,
+    (SELECT array_agg(ARRAY[lower(blocker.span), upper(blocker.span)])
+     FROM pool_blocker blocker WHERE blocker.gpu_id = gpu.id)
+FROM pool_pool pool
+LEFT JOIN (pool_node node JOIN pool_gpu gpu ON gpu.node_id = node.id)
+    ON node.pool_id = pool.id AND (%(gpus)s::bigint[] IS NULL OR gpu.id = ANY(%(gpus)s))
 LEFT JOIN pool_gpustate state ON state.gpu_id = gpu.id
-WHERE node.pool_id = %(pool)s AND (%(gpus)s::bigint[] IS NULL OR gpu.id = ANY(%(gpus)s))
+WHERE pool.id = %(pool)s
 ORDER BY gpu.id
 """
 
-_BLOCKERS = """
-SELECT blocker.gpu_id, lower(blocker.span), upper(blocker.span) - lower(blocker.span)
-FROM pool_blocker blocker
-JOIN pool_gpu gpu ON gpu.id = blocker.gpu_id
-JOIN pool_node node ON node.id = gpu.node_id
-WHERE node.pool_id = %(pool)s AND (%(gpus)s::bigint[] IS NULL OR gpu.id = ANY(%(gpus)s))
+# Instants come as microseconds: reading hundreds of them as time stamps costs more than all the rest.
+_BUSY = """
+SELECT gpu_id, lower(span), upper(span) - lower(span), profile_id, media_group, takes_media,
+    (extract(epoch FROM lower(blocked)) * 1000000)::bigint,
+    (extract(epoch FROM upper(blocked)) * 1000000)::bigint,
+    blocked << %(period)s
+FROM pool_allocation
+WHERE holds AND gpu_id = ANY(%(gpus)s) AND reservation_id IS DISTINCT FROM %(without)s
+    AND (blocked && %(period)s OR (blocked << %(period)s AND upper(blocked) <= %(now)s))
 """
 
-# What is over but not clean lies strictly before the period; it is there now.
-_HELD = """
-SELECT alloc.gpu_id, lower(alloc.span), upper(alloc.span) - lower(alloc.span),
-    lower(alloc.blocked), upper(alloc.blocked), alloc.blocked << %(period)s, alloc.tenancy,
-    alloc.kind, alloc.profile_id, alloc.takes_media, alloc.media_group, alloc.model, alloc.charge_milli,
-    booked.team_id, booked.klass, lower(booked.period), upper(booked.period)
-FROM pool_allocation alloc
-JOIN pool_reservation booked ON booked.id = alloc.reservation_id
-WHERE alloc.holds AND booked.pool_id = %(pool)s AND booked.id IS DISTINCT FROM %(without)s
-    AND (alloc.blocked && %(period)s OR (alloc.blocked << %(period)s AND upper(alloc.blocked) <= %(now)s))
-    AND (%(gpus)s::bigint[] IS NULL OR alloc.gpu_id = ANY(%(gpus)s) OR booked.team_id = %(team)s)
+# What covers the whole period is added up; only the rest has its times.
+_USES = """
+SELECT alloc.model, booked.klass, sum(alloc.charge_milli),
+    CASE WHEN booked.period @> %(period)s THEN NULL
+         ELSE (extract(epoch FROM lower(booked.period)) * 1000000)::bigint END AS since,
+    CASE WHEN booked.period @> %(period)s THEN NULL
+         ELSE (extract(epoch FROM upper(booked.period)) * 1000000)::bigint END AS until
+FROM pool_allocation alloc JOIN pool_reservation booked ON booked.id = alloc.reservation_id
+WHERE alloc.holds AND alloc.blocked && %(period)s AND booked.period && %(period)s
+    AND booked.pool_id = %(pool)s AND booked.team_id = %(team)s
+    AND booked.id IS DISTINCT FROM %(without)s
+GROUP BY alloc.model, booked.klass, since, until
+"""
+
+_LINES = """
+SELECT id, model, guaranteed_milli, cap_milli FROM pool_quotaline
+WHERE pool_id = %(pool)s AND team_id = %(team)s ORDER BY id
 """
 
 
@@ -120,35 +129,31 @@ def take(
     `gpu_ids` narrows it to these GPUs (the team's uses stay whole); `without`
     leaves out the allocations of one reservation, which is to be placed anew.
     """
-    change = Pool.objects.values_list("change", flat=True).get(pk=pool_id)
     wanted = {
         "pool": pool_id,
         "team": team_id,
         "now": now,
         "gpus": None if gpu_ids is None else list(gpu_ids),
         "without": without,
-        "period": _range(period),
+        "period": TimestamptzRange(period.start, period.end),
     }
-    held = [_held(row, team_id) for row in _rows(_HELD, wanted)]
-    busy = _blockers(wanted)
-    unclean: dict[int, list[Busy]] = defaultdict(list)
-    for one in held:
-        (unclean if one.over else busy)[one.gpu_id].append(one.busy)
-    gpus = tuple(_view(row, busy) for row in _rows(_GPUS, wanted))
+    rows = _rows(_GPUS, wanted)
+    found = [row for row in rows if row[1] is not None]
+    busy, unclean = _busy(wanted | {"gpus": [row[1] for row in found]})
+    gpus = tuple(_view(row, busy, now) for row in found)
     return Snapshot(
-        change=change,
+        change=rows[0][0],
         gpus=gpus,
         clean_gpus=_with(gpus, unclean, period) if unclean else gpus,
-        lines=_lines(pool_id, team_id),
-        uses=tuple(one.use for one in held if one.use and not one.over),
+        lines=tuple(Line(pk, model or None, firm, cap) for pk, model, firm, cap in _rows(_LINES, wanted)),
+        uses=tuple(_use(row, period) for row in _rows(_USES, wanted)),
     )
 
 
 def blocked_gpus(pool_id: int, gpu_ids: Collection[int], *, now: datetime) -> dict[int, GpuView]:
     """These GPUs by id with what makes them unusable, and their blockers as all that is busy."""
-    wanted = {"pool": pool_id, "gpus": list(gpu_ids), "now": now}
-    busy = _blockers(wanted)
-    return {row[0]: _view(row, busy) for row in _rows(_GPUS, wanted)}
+    rows = _rows(_GPUS, {"pool": pool_id, "gpus": list(gpu_ids)})
+    return {row[1]: _view(row, {}, now) for row in rows if row[1] is not None}
 
 
 def change_of(pool_id: int) -> int:
@@ -162,25 +167,27 @@ def _rows(sql: str, wanted: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def _blockers(wanted: Mapping[str, Any]) -> dict[int, list[Busy]]:
-    """By GPU; masked from now until they are cleared."""
+def _busy(wanted: Mapping[str, Any]) -> tuple[dict[int, list[Busy]], dict[int, list[Busy]]]:
+    """By GPU: what is booked, and what is over but not clean (before the period, and there now)."""
     busy: dict[int, list[Busy]] = defaultdict(list)
-    for gpu_id, start, size in _rows(_BLOCKERS, wanted):
-        busy[gpu_id].append(Busy(start, size, Period(wanted["now"], None), None, BLOCKER))
-    return busy
+    unclean: dict[int, list[Busy]] = defaultdict(list)
+    for gpu_id, start, size, profile_id, group, takes, since, until, over in _rows(_BUSY, wanted):
+        media = None if profile_id is None else _media(takes, group)
+        period = Period(_instant(since), None if until is None else _instant(until))
+        (unclean if over else busy)[gpu_id].append(Busy(start, size, period, media, BOOKED, profile_id))
+    return busy, unclean
 
 
-def _range(period: Period) -> Range[datetime]:
-    return TimestamptzRange(period.start, period.end)
+def _instant(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
 
 
-def _held(row: tuple[Any, ...], team_id: int) -> _Held:
-    gpu_id, start, size, since, until, over, tenancy, kind, profile_id, takes, group, *rest = row
-    model, milli, team, klass, begin, end = rest
-    media = None if kind == "gpu" else _media(takes, group)
-    busy = Busy(start, size, Period(since, until), media, str(tenancy), profile_id)
-    use = TeamUse(model, klass, Period(begin, end), milli) if team == team_id else None
-    return _Held(gpu_id, busy, over, use)
+def _use(row: tuple[Any, ...], period: Period) -> TeamUse:
+    model, klass, milli, since, until = row
+    if since is None:
+        return TeamUse(model, klass, period, int(milli))
+    own = Period(_instant(since), None if until is None else _instant(until))
+    return TeamUse(model, klass, own, int(milli))
 
 
 def _with(
@@ -189,12 +196,6 @@ def _with(
     """The GPUs with the spans that are not clean yet shown as busy for the whole period."""
     more = {gpu_id: tuple(replace(one, period=period) for one in ones) for gpu_id, ones in unclean.items()}
     return tuple(replace(gpu, busy=gpu.busy + more[gpu.id]) if gpu.id in more else gpu for gpu in gpus)
-
-
-def _lines(pool_id: int, team_id: int) -> tuple[Line, ...]:
-    rows = QuotaLine.objects.filter(pool_id=pool_id, team_id=team_id).order_by("pk")
-    found = rows.values_list("pk", "model", "guaranteed_milli", "cap_milli")
-    return tuple(Line(pk, model or None, guaranteed, cap) for pk, model, guaranteed, cap in found)
 
 
 def _media(takes: bool, group: int | None) -> Media:
@@ -206,10 +207,13 @@ def _media(takes: bool, group: int | None) -> Media:
     return Media.EXT if takes else Media.DEFAULT
 
 
-def _view(row: tuple[Any, ...], busy: Mapping[int, list[Busy]]) -> GpuView:
-    (gpu_id, uuid, node_id, node, index, model, memory_mib, use, grid, offers, why, received_at) = row
+def _view(row: tuple[Any, ...], busy: Mapping[int, list[Busy]], now: datetime) -> GpuView:
+    (_, gpu_id, uuid, node_id, node, index, model, memory_mib, use, grid, offers, why, *rest) = row
+    received_at, blockers = rest
     if why is None and stale(received_at, clock.real_now(), settings.REPORT_SECONDS):
         why = "unknown"
+    # Masked from now until they are cleared.
+    masked = [Busy(a, b - a, Period(now, None), None, BLOCKER) for a, b in blockers or ()]
     return GpuView(
         id=gpu_id,
         uuid=uuid,
@@ -221,7 +225,7 @@ def _view(row: tuple[Any, ...], busy: Mapping[int, list[Busy]]) -> GpuView:
         use=Use(use),
         grid=grid,
         profiles=profiles_of(model, offers or "null", grid),
-        busy=tuple(busy.get(gpu_id, ())),
+        busy=(*busy.get(gpu_id, ()), *masked),
         usable=why is None,
         why=why,
     )

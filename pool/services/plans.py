@@ -55,7 +55,7 @@ def choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
         found = _fitting(gpus, clean_gpus, wanted)
         if not found:
             raise refused or NoRoom(snap)
-        refusals = [over_quota(snap, charges(plan.picks), wanted) for plan in found]
+        refusals = _refusals(snap, found, wanted)
         within = [plan for plan, refusal in zip(found, refusals, strict=True) if refusal is None]
         if within:
             return within
@@ -64,6 +64,19 @@ def choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
         tight = _tight_model(found[0], refusals[0])
         gpus = tuple(gpu for gpu in gpus if gpu.model != tight)
         clean_gpus = tuple(gpu for gpu in clean_gpus if gpu.model != tight)
+
+
+def _refusals(snap: Snapshot, found: Sequence[Plan], wanted: Wanted) -> list[Refusal | None]:
+    """For each plan; most of them count the same."""
+    known: dict[frozenset[tuple[str, int]], Refusal | None] = {}
+    refusals = []
+    for plan in found:
+        counts = charges(plan.picks)
+        key = frozenset(counts.items())
+        if key not in known:
+            known[key] = over_quota(snap, counts, wanted)
+        refusals.append(known[key])
+    return refusals
 
 
 def charges(picks: Sequence[Pick]) -> Counter[str]:
