@@ -21,8 +21,7 @@ from pool.core.quota import charge_milli
 from pool.core.roles import TeamRole
 from pool.core.shapes import Class, ask_json
 from pool.queries import access, clock, inventory, teams
-from pool.services import booking as services
-from pool.services import idempotency, reservations
+from pool.services import idempotency, reservations, wishes
 from pool.services.idempotency import Claim
 from pool.services.plans import Wanted
 from portal.errors import Problem, problem
@@ -128,7 +127,7 @@ def _room(request: PageRequest, form: BookForm) -> rooms.Room | None:
     return rooms.room(
         pool=pool,
         team=access.team_to_book(request.user, typed["team"]),
-        wanted=Wanted(typed["ask"], period, services.blocked(period, pool), Class(typed["klass"])),
+        wanted=Wanted(typed["ask"], period, wishes.blocked(period, pool), Class(typed["klass"])),
         starts_now=typed["start"] is None,
         now=now,
     )
