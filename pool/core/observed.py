@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -36,7 +37,7 @@ Blockers = Mapping[tuple[int, int, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One GPU of a report; None is not measured. JSON fields hold plain JSON values.
+    """One GPU of a report; None is not measured. Texts that nobody compares are as they came.
 
     `unsure`: some instance made no sense, so what is where is not known.
     `generation` 0 also stands for one that made no sense.
@@ -52,10 +53,10 @@ class Seen:
     mig_capable: bool | None
     mig: bool | None
     mig_pending: bool | None
-    offers: list[dict[str, Any]]
+    offers: Sequence[wire.Offer]
     instances: tuple[wire.Instance, ...] | None
     unsure: bool
-    processes: list[dict[str, Any]] | None
+    processes: Sequence[wire.Process] | None
     generation: int
     held: frozenset[str]
     trouble: wire.Trouble | None
@@ -81,7 +82,7 @@ def clean(gpus: Iterable[wire.GpuReport]) -> tuple[tuple[Seen, ...], int]:
 def _clean(gpu: wire.GpuReport, position: int) -> tuple[Seen, int]:
     count = _Count()
     memory = count(clean_int(gpu.memory_total_mib, 1, mig.MAX_MEMORY_MIB))
-    model = mig.identify(gpu.name, gpu.pci_device_id, memory)
+    model = _identify(gpu.name, gpu.pci_device_id, memory)
     grid = _grid(gpu, model, count)
     instances, unsure = _instances(gpu.instances, grid, count)
     index = count(clean_int(gpu.index, 0, 1023))
@@ -96,10 +97,10 @@ def _clean(gpu: wire.GpuReport, position: int) -> tuple[Seen, int]:
         mig_capable=gpu.mig_capable,
         mig=gpu.mig,
         mig_pending=gpu.mig_pending,
-        offers=plain(gpu.offers),
+        offers=gpu.offers[:MOST_ROWS],
         instances=instances,
         unsure=unsure,
-        processes=None if gpu.processes is None else plain(gpu.processes),
+        processes=None if gpu.processes is None else gpu.processes[:MOST_ROWS],
         generation=count(clean_int(gpu.generation, 0, MOST_GENERATION)) or 0,
         held=frozenset(filter(_ALLOCATION.fullmatch, gpu.held)),
         trouble=gpu.trouble,
@@ -109,6 +110,10 @@ def _clean(gpu: wire.GpuReport, position: int) -> tuple[Seen, int]:
         readings=_readings(gpu, memory, count),
     )
     return seen, count.dropped
+
+
+#: A fleet has few kinds of cards, and each is seen every 15 seconds.
+_identify = lru_cache(maxsize=1024)(mig.identify)
 
 
 class _Count:
@@ -124,8 +129,8 @@ class _Count:
 
 def _grid(gpu: wire.GpuReport, model: mig.Model | None, count: _Count) -> int:
     told: int | None = count(clean_int(gpu.grid, 1, mig.MAX_GRID))
-    profiles = mig.merged(model, gpu.offers, told)
-    return told or (model.grid if model else None) or mig.grid_of(profiles) or 1
+    known = told or (model.grid if model else None)
+    return known or mig.grid_of(mig.merged(model, gpu.offers)) or 1
 
 
 def _instances(
@@ -138,12 +143,16 @@ def _instances(
         if one.start < 0 or one.size < 1 or one.start + one.size > grid:
             count.dropped += 1
             continue
-        memory = {
-            name: count(clean_int(getattr(one, name), 0, mig.MAX_MEMORY_MIB))
-            for name in ("memory_used_mib", "memory_total_mib")
-        }
-        kept.append(msgspec.structs.replace(one, **memory))
+        kept.append(_with_clean_memory(one, count))
     return tuple(kept), len(kept) < len(raw)
+
+
+def _with_clean_memory(one: wire.Instance, count: _Count) -> wire.Instance:
+    used = count(clean_int(one.memory_used_mib, 0, mig.MAX_MEMORY_MIB))
+    total = count(clean_int(one.memory_total_mib, 0, mig.MAX_MEMORY_MIB))
+    if used is one.memory_used_mib and total is one.memory_total_mib:
+        return one
+    return msgspec.structs.replace(one, memory_used_mib=used, memory_total_mib=total)
 
 
 def _readings(gpu: wire.GpuReport, memory: int | None, count: _Count) -> dict[str, Reading]:

@@ -22,20 +22,6 @@ from pool.services.telemetry_desk import Desk, layout_of
 
 log = logging.getLogger(__name__)
 
-#: What a GPU is, as far as reports may change it.
-_IDENTITY = (
-    "index",
-    "name",
-    "model",
-    "pci_bus_id",
-    "memory_mib",
-    "grid",
-    "mig_capable",
-    "profiles",
-    "fabric_cluster",
-    "fabric_clique",
-)
-
 
 def sync(desk: Desk) -> None:
     """Bring GPUs, blockers and live states in line with the report."""
@@ -100,15 +86,41 @@ def _fill(gpu: Gpu, one: Seen) -> list[str]:
         # 1 is what a report says that knows of no slices.
         "grid": None if known and one.grid == 1 else one.grid,
         "mig_capable": one.mig_capable,
-        # With MIG mode off some drivers offer nothing: what was offered before still holds.
-        "profiles": one.offers or gpu.profiles or [],
+        "profiles": _new_offers(gpu, one),
         "fabric_cluster": one.fabric_cluster,
         "fabric_clique": one.fabric_clique,
     }
-    changed = [name for name in _IDENTITY if new[name] is not None and new[name] != getattr(gpu, name)]
+    changed = [n for n, value in new.items() if value is not None and value != getattr(gpu, n)]
     for name in changed:
         setattr(gpu, name, new[name])
     return changed
+
+
+#: What a driver offered, with the mark of what the row has, where both were found to be the same.
+_same_offers: set[tuple[bytes, str]] = set()
+
+
+def _new_offers(gpu: Gpu, one: Seen) -> list[dict[str, Any]] | None:
+    """The offers as rows keep them if they are news; None if not.
+
+    With MIG mode off some drivers offer nothing: what was offered before still holds.
+    Offers are long and hardly ever change, so the row's are read only for those not met before.
+    """
+    mark: str | None = getattr(gpu, "offers_mark", None)
+    if not one.offers:
+        has_none = mark == "" if mark is not None else gpu.profiles is None
+        return [] if has_none else None
+    pair = (msgspec.json.encode(one.offers), mark or "")
+    if pair in _same_offers:
+        return None
+    offers: list[dict[str, Any]] = observed.plain(one.offers)
+    if offers != gpu.profiles:
+        return offers
+    if pair[1]:
+        if len(_same_offers) >= 1024:
+            _same_offers.clear()
+        _same_offers.add(pair)
+    return None
 
 
 def _update(desk: Desk, gpu: Gpu, one: Seen) -> None:
@@ -199,9 +211,13 @@ def _write_states(desk: Desk, seen: dict[str, Seen]) -> None:
             rows.append(_state(gpu, seen[uuid], desk))
         elif gpu.pk in desk.states:
             rows.append(_absent(desk.states[gpu.pk]))
-    if rows:
-        with connection.cursor() as cursor:
-            cursor.execute(_UPSERT, [msgspec.json.encode(rows).decode()])
+    if not rows:
+        return
+    told = msgspec.json.encode(rows)
+    if b"\\u0000" in told:  # PostgreSQL takes no NUL
+        told = msgspec.json.encode(observed.plain(rows))
+    with connection.cursor() as cursor:
+        cursor.execute(_UPSERT, [told.decode()])
 
 
 def _state(gpu: Gpu, one: Seen, desk: Desk) -> dict[str, Any]:
@@ -209,7 +225,7 @@ def _state(gpu: Gpu, one: Seen, desk: Desk) -> dict[str, Any]:
         "gpu_id": gpu.pk,
         "mig": one.mig,
         "mig_pending": one.mig_pending,
-        "instances": None if one.instances is None else observed.plain(one.instances),
+        "instances": one.instances,
         "processes": one.processes,
         "generation": one.generation,
         "held": sorted(one.held),
