@@ -62,7 +62,7 @@ class Reservation(models.Model):
             models.Index(
                 "pool",
                 F("period__endswith"),
-                condition=Q(state__in=[State.STARTING, State.ACTIVE]),
+                condition=Q(state__in=[State.SCHEDULED, State.STARTING, State.ACTIVE]),
                 name="reservation_to_end",
             ),
             models.Index(fields=["pool"], condition=Q(state=State.STARTING), name="reservation_starting"),

@@ -35,6 +35,7 @@ LEASE = timedelta(seconds=20)
 #: One run of a lane ends itself before its lease does.
 RUN_SECONDS = 10.0
 BATCH = 500
+FIRST_BATCH = 40
 LEAST_BATCH = 20
 HOLD_SECONDS = 0.08
 #: A row that was set aside is tried again after this, doubled each time, at most an hour.
@@ -136,7 +137,7 @@ class _Pace:
     """How many rows a batch takes, so that the pool's lock is held for some 80 ms at most."""
 
     def __init__(self) -> None:
-        self.size = BATCH
+        self.size = min(FIRST_BATCH, BATCH)
 
     @contextmanager
     def measured(self) -> Iterator[None]:

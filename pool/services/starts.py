@@ -39,6 +39,9 @@ _UNUSABLE = {
 _GONE = frozenset({Reason.NODE_UNKNOWN, Reason.GPU_LOST, Reason.RETIRED})
 _OCCUPIED = frozenset({Reason.BLOCKED, Reason.WAITING_FOR_CLEANUP})
 
+#: Ranges of time are slow to read, and nothing here needs those of other rows.
+_TIMES = ("period", "blocked", "reservation__period")
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
@@ -84,7 +87,8 @@ def waiting_on(gpu_ids: Collection[int]) -> list[Reservation]:
 
 def _slices(rows: Sequence[Reservation]) -> dict[UUID, list[Allocation]]:
     found: dict[UUID, list[Allocation]] = defaultdict(list)
-    for one in Allocation.objects.filter(reservation__in=rows, holds=True).select_related("reservation"):
+    held = Allocation.objects.filter(reservation__in=rows, holds=True).select_related("reservation")
+    for one in held.defer(*_TIMES):
         found[one.reservation_id].append(one)
     return found
 
@@ -93,7 +97,7 @@ def _places(pool: Pool, gpu_ids: set[int], now: datetime) -> dict[int, _Place]:
     views = snapshot.blocked_gpus(pool.pk, gpu_ids, now=now)
     there: dict[int, list[Allocation]] = defaultdict(list)
     held = Allocation.objects.filter(gpu__in=gpu_ids, holds=True, wanted_at__isnull=False)
-    for one in held.select_related("reservation"):
+    for one in held.select_related("reservation").defer(*_TIMES):
         there[one.gpu_id].append(one)
     return {gpu_id: _Place(view, there[gpu_id]) for gpu_id, view in views.items()}
 
