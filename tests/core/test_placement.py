@@ -311,3 +311,8 @@ def test_a_driver_that_allows_fewer_instances_is_believed() -> None:
     assert clash([card], [pick(card, "1g.10gb", n) for n in (0, 1)], span(0, 1)) == "limit"
     assert candidates([card], MigAsk("1g.10gb", count=2), span(0, 1)) == []
     assert few.media is Media.DEFAULT
+
+
+def test_a_whole_gpu_that_grew_since_it_was_picked_is_looked_at_entirely() -> None:
+    card = gpu(use=Use.WHOLE, busy=[wall(7, 1, span(0, 1))])
+    assert clash([card], [replace(pick(card, None, 0), size=4)], span(0, 1)) == "busy"

@@ -140,3 +140,22 @@ def test_several_have_to_be_free_at_one_time() -> None:
     assert first_time(cards, GpuAsk(count=3), span(0, 2), at(99)) == at(3)
     assert first_time(cards, GpuAsk(count=3), span(0, 7), at(99)) == at(10)
     assert first_time(cards, GpuAsk(count=4), span(0, 1), at(99)) is None
+
+
+@pytest.mark.parametrize("begins", [4, 7])
+def test_what_is_free_now_may_be_taken_when_the_other_comes_free(begins: int) -> None:
+    """The first card is free at once, but its next booking stands in the way later."""
+    first = gpu(0, use=Use.WHOLE, busy=[wall(0, 8, span(begins, 10))])
+    second = gpu(1, use=Use.WHOLE, busy=[wall(0, 8, span(0, 6))])
+    assert first_time([first, second], GpuAsk(count=2), span(0, 2), at(99)) == at(10)
+    assert first_time([first, second], GpuAsk(count=2), span(0, 1), at(99)) == at(6 if begins == 7 else 10)
+
+
+def test_on_one_node_they_have_to_be_free_at_one_time_there() -> None:
+    opens = {("node-a", 0): 2, ("node-b", 1): 3, ("node-a", 2): 5}
+    cards = [
+        gpu(n, node=node, use=Use.WHOLE, busy=[wall(0, 8, span(0, hour))])
+        for (node, n), hour in opens.items()
+    ]
+    assert first_time(cards, GpuAsk(count=2), span(0, 1), at(99)) == at(3)
+    assert first_time(cards, GpuAsk(count=2, same_node=True), span(0, 1), at(99)) == at(5)
