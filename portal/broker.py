@@ -84,7 +84,7 @@ class Redis(Server):
     def start(self) -> None:
         self.end_leftover()
         self.place.own(self.data)
-        program = redis_binary(self.place, self.use_system)
+        program = self._program()
         for last in (False, False, True):
             port = self._choose_port()
             self.spawn([str(program), str(self._write_configuration(port))])
@@ -107,6 +107,15 @@ class Redis(Server):
         with contextlib.suppress(redis.RedisError), self.client() as client:
             return bool(client.ping())
         return False
+
+    def _program(self) -> Path:
+        """The server that wrote the data, while it is there: an older one could not read them."""
+        note = self.place.data / "redis.program"
+        if note.exists() and _redis_major(kept := Path(note.read_text().strip())) >= OLDEST:
+            return kept
+        program = redis_binary(self.place, self.use_system)
+        note.write_text(f"{program}\n")
+        return program
 
     def _choose_port(self) -> int:
         note = self.place.data / "redis.port"

@@ -117,6 +117,14 @@ def wheel_folder(package: str) -> Path | None:
     )
 
 
+def _same(copy: Path, source: Path) -> bool:
+    """Whether the copy was made of this very file, not of an earlier release."""
+    if not copy.exists():
+        return False
+    ours, theirs = copy.stat(), source.stat()
+    return (ours.st_size, int(ours.st_mtime)) == (theirs.st_size, int(theirs.st_mtime))
+
+
 def reachable(source: Path, beside: list[Path], program: str, place: Place) -> Path:
     """`source`, or a copy of it in the data folder if the servers' account cannot run it there.
 
@@ -126,7 +134,7 @@ def reachable(source: Path, beside: list[Path], program: str, place: Place) -> P
     if place.account is None or place.account.may_enter((source / program).parent):
         return source
     copy = place.data / "programs" / source.parent.name / source.name
-    if not copy.exists():
+    if not _same(copy / program, source / program):
         for folder in (*beside, source):
             target = place.data / "programs" / folder.relative_to(source.parent.parent)
             shutil.copytree(folder, target, symlinks=True, dirs_exist_ok=True)

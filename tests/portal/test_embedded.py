@@ -181,6 +181,18 @@ def test_redis_moves_when_somebody_has_taken_its_port(state: Path) -> None:
             assert client.ping()
 
 
+def test_redis_keeps_the_program_that_wrote_its_data(state: Path) -> None:
+    """An older one, installed later, could not read them."""
+    with start(state, use_system=False) as servers:
+        assert servers.redis.process is not None
+        first = servers.redis.process.args[0]  # type: ignore[index]
+    with start(state, use_system=True) as servers:
+        assert servers.redis.process is not None
+        assert servers.redis.process.args[0] == first  # type: ignore[index]
+    (state / "redis.program").write_text("/nonexistent/redis-server\n")
+    start(state).stop()
+
+
 def test_nothing_is_left_running_when_one_of_the_two_cannot_start(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +275,9 @@ def test_programs_below_a_closed_home_are_copied_with_what_lies_beside_them(tmp_
         assert found == tmp_path / "data/programs/package/install"
         assert (found / "../../package.libs/lib.so").resolve().exists()
         assert (found / "bin/server").exists()
+        (home / "package/install/bin/server").write_text("a later release")
+        reachable(home / "package/install", [home / "package.libs"], "bin/server", place)
+        assert (found / "bin/server").read_text() == "a later release"
     ours = Place(tmp_path / "data", tmp_path / "sockets", None)
     assert reachable(home / "package/install", [], "bin/server", ours) == home / "package/install"
 
