@@ -14,7 +14,7 @@ from django.conf import settings
 from pool.core import health, observed, wire
 from pool.core.errors import Code, Refusal
 from pool.core.health import Freshness
-from pool.models import Gpu, Node
+from pool.models import Node
 from pool.queries import clock
 from pool.services import broker, commands, events, locks, telemetry_inventory, telemetry_settle
 from pool.services.telemetry_desk import Desk, NeedsPool
@@ -183,8 +183,3 @@ def _next_report_s(desk: Desk) -> float:
     waiting = not node.broker_hash and desk.has_open()
     usual = float(settings.REPORT_SECONDS)
     return min(SOON_S, usual) if cut_off or waiting or node.unknown_since is not None else usual
-
-
-def gpu_rows(node: Node) -> list[Gpu]:
-    """The node's GPUs by index, retired ones last: for tools that wait for a first report."""
-    return list(Gpu.objects.filter(node=node).order_by("retired_at", "index"))

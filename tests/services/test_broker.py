@@ -23,6 +23,7 @@ from pool.core.shapes import MigAsk
 from pool.models import Command, Node, Pool, Reservation
 from pool.queries import clock
 from pool.services import broker, reservations, secrets
+from portal.embedded import Servers
 from tests.cast import Cast, SimNode, enrol_node
 
 SECRET = secrets.make_secret()
@@ -360,6 +361,21 @@ def test_users_that_are_all_gone_mean_a_restart_and_end_the_waiting_of_commands(
     assert row.next_at is not None
     assert (row.trouble, row.attempts) == (None, 0)
     assert row.next_at <= clock.real_now()
+
+
+def test_a_redis_that_was_killed_gets_its_users_back(
+    node_row: Node, private_pair: Servers, settings: Any
+) -> None:
+    settings.REDIS_URL = private_pair.redis_url
+    assert broker.reapply() == 1
+    private_pair.kill_redis()
+    assert broker.reapply() == 0
+    private_pair.start_redis()
+    with as_node(settings) as client, pytest.raises(RedisError):
+        client.ping()
+    assert broker.reapply() == 1
+    with as_node(settings) as client:
+        assert client.ping()
 
 
 def test_without_the_right_to_make_users_it_says_so(node_row: Node, redis: Redis, settings: Any) -> None:
