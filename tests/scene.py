@@ -46,15 +46,15 @@ def hours(number: float) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One pool, two teams, their people, and an operator."""
+    """One pool, two teams, and of the cast (tests/cast.py) those whom bookings need."""
 
     pool: Pool
     vision: Team
     speech: Team
-    lead: User
-    member: User
-    stranger: User
-    operator: User
+    lena: User
+    milo: User
+    sam: User
+    otto: User
 
     def book(
         self,
@@ -68,9 +68,9 @@ class Scene:
         klass: Class = Class.INTERACTIVE,
         **more: object,
     ) -> Reservation:
-        """As the lead of vision (or as `actor`), one slice for an hour from now, unless said otherwise."""
+        """As Lena, who leads vision, or as `actor`: one slice for an hour from now, unless said otherwise."""
         return reservations.book(
-            actor=actor or self.lead,
+            actor=actor or self.lena,
             team=team,
             pool=self.pool.name,
             ask=ask,
@@ -90,10 +90,10 @@ def make_scene(*, cap: int = 100_000, guaranteed: int = 100_000) -> Scene:
         pool=pool,
         vision=vision,
         speech=speech,
-        lead=_person("lead", vision, "lead"),
-        member=_person("member", vision, "member"),
-        stranger=_person("stranger", speech, "lead"),
-        operator=User.objects.create(username="operator", roles=["operator"]),
+        lena=_person("lena", vision, "lead"),
+        milo=_person("milo", vision, "member"),
+        sam=_person("sam", speech, "lead"),
+        otto=User.objects.create(username="otto", roles=["operator"]),
     )
     for team in (vision, speech):
         QuotaLine.objects.create(team=team, pool=pool, guaranteed_milli=guaranteed, cap_milli=cap)

@@ -28,8 +28,8 @@ def booked(scene: Scene) -> Reservation:
     return Reservation.objects.create(
         team=scene.vision,
         pool=scene.pool,
-        owner=scene.lead,
-        booked_by=scene.lead,
+        owner=scene.lena,
+        booked_by=scene.lena,
         ask={},
         klass="batch",
         state="scheduled",

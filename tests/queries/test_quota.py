@@ -43,16 +43,16 @@ def test_a_model_has_its_own_line_and_counts_on_the_one_for_any(scene: Scene) ->
 
 
 def test_what_is_over_or_of_another_team_does_not_count(scene: Scene) -> None:
-    scene.book(HALF, actor=scene.stranger, team="speech")
+    scene.book(HALF, actor=scene.sam, team="speech")
     gone = scene.book(HALF, start=NOON + hours(1))
-    reservations.release(actor=scene.lead, reservation_id=gone.pk, now=NOON)
+    reservations.release(actor=scene.lena, reservation_id=gone.pk, now=NOON)
     assert used(scene) == [(None, 0)]
 
 
 def test_the_bars_are_those_of_ones_own_teams(scene: Scene) -> None:
-    (bar,) = quota.bars_for(scene.member)
+    (bar,) = quota.bars_for(scene.milo)
     assert (bar.team, bar.pool, bar.cap_milli, bar.guaranteed_milli) == ("vision", "main", 4000, 1000)
-    assert list(quota.bars_for(scene.operator)) == []
+    assert list(quota.bars_for(scene.otto)) == []
 
 
 def test_lines_come_with_the_one_for_any_model_first(scene: Scene) -> None:

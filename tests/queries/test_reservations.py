@@ -27,7 +27,7 @@ def scene() -> Scene:
 
 
 def view(scene: Scene, user: User | None = None) -> queries.ReservationView:
-    return queries.as_resource(queries.visible_to(user or scene.lead).get())
+    return queries.as_resource(queries.visible_to(user or scene.lena).get())
 
 
 # --- Who sees what ----------------------------------------------------------------
@@ -35,15 +35,15 @@ def view(scene: Scene, user: User | None = None) -> queries.ReservationView:
 
 def test_a_team_sees_its_own_and_a_stranger_nothing(scene: Scene) -> None:
     scene.book()
-    assert queries.visible_to(scene.member).count() == 1
-    assert queries.visible_to(scene.stranger).count() == 0
+    assert queries.visible_to(scene.milo).count() == 1
+    assert queries.visible_to(scene.sam).count() == 0
     assert queries.visible_to(AnonymousUser()).count() == 0
 
 
 def test_an_operator_sees_all(scene: Scene) -> None:
     scene.book()
-    scene.book(actor=scene.stranger, team="speech")
-    assert queries.visible_to(scene.operator).count() == 2
+    scene.book(actor=scene.sam, team="speech")
+    assert queries.visible_to(scene.otto).count() == 2
 
 
 def test_a_role_above_sees_what_is_below_and_not_the_other_way_round(scene: Scene) -> None:
@@ -52,39 +52,39 @@ def test_a_role_above_sees_what_is_below_and_not_the_other_way_round(scene: Scen
     Membership.objects.create(team=below, user=junior, role="member")
     scene.book()
     assert queries.visible_to(junior).count() == 0
-    assert queries.visible_to(scene.lead).count() == 1
+    assert queries.visible_to(scene.lena).count() == 1
 
 
 def test_what_is_shown_to_everyone_is_seen_by_everyone_who_is_signed_in(scene: Scene) -> None:
     scene.book(visibility="everyone")
-    assert queries.visible_to(scene.stranger).count() == 1
+    assert queries.visible_to(scene.sam).count() == 1
     assert queries.visible_to(AnonymousUser()).count() == 0
 
 
 def test_an_owner_sees_it_after_leaving_the_team(scene: Scene) -> None:
-    scene.book(owner="member")
-    Membership.objects.filter(user=scene.member).delete()
-    assert queries.visible_to(scene.member).count() == 1
+    scene.book(owner="milo")
+    Membership.objects.filter(user=scene.milo).delete()
+    assert queries.visible_to(scene.milo).count() == 1
 
 
 def test_whoever_is_locked_out_sees_nothing(scene: Scene) -> None:
     scene.book(visibility="everyone")
-    scene.lead.is_active = False
-    assert queries.visible_to(scene.lead).count() == 0
+    scene.lena.is_active = False
+    assert queries.visible_to(scene.lena).count() == 0
 
 
 def test_mine_are_those_that_i_own_and_that_are_not_over(scene: Scene) -> None:
-    scene.book(owner="member")
+    scene.book(owner="milo")
     later = scene.book(start=NOON + hours(2))
     sooner = scene.book(start=NOON + hours(1))
     over = scene.book(start=NOON + hours(3))
-    reservations.release(actor=scene.lead, reservation_id=over.pk, now=NOON)
-    assert list(queries.mine(scene.lead)) == [sooner, later]
+    reservations.release(actor=scene.lena, reservation_id=over.pk, now=NOON)
+    assert list(queries.mine(scene.lena)) == [sooner, later]
 
 
 def test_its_events_are_told_oldest_first(scene: Scene) -> None:
     booked = scene.book(start=NOON + hours(1))
-    reservations.release(actor=scene.lead, reservation_id=booked.pk, now=NOON)
+    reservations.release(actor=scene.lena, reservation_id=booked.pk, now=NOON)
     assert [event.verb for event in queries.events(booked)] == [
         "reservation.booked",
         "reservation.cancelled",
@@ -95,14 +95,14 @@ def test_its_events_are_told_oldest_first(scene: Scene) -> None:
 
 
 def test_a_slice_shows_its_place_and_once_it_is_there_how_to_use_it(scene: Scene) -> None:
-    scene.book(MigAsk(profile="1g.10gb"), title="training", owner="member")
+    scene.book(MigAsk(profile="1g.10gb"), title="training", owner="milo")
     before = view(scene)
     assert (before.title, before.team, before.pool, before.owner, before.booked_by) == (
         "training",
         "vision",
         "main",
-        "member",
-        "lead",
+        "milo",
+        "lena",
     )
     (one,) = before.allocations
     assert (one.node, one.gpu, one.kind, one.profile, one.size, one.grid) == (
@@ -131,7 +131,7 @@ def test_a_whole_gpu_is_named_by_its_own_uuid(scene: Scene) -> None:
 def test_what_is_over_gives_no_way_to_a_gpu(scene: Scene) -> None:
     booked = scene.book()
     settle(scene.pool, Gpu.objects.get(index=0))
-    reservations.release(actor=scene.lead, reservation_id=booked.pk, now=NOON)
+    reservations.release(actor=scene.lena, reservation_id=booked.pk, now=NOON)
     assert view(scene).allocations[0].env == {}
 
 
@@ -149,6 +149,6 @@ def test_a_page_of_them_takes_a_fixed_number_of_statements(scene: Scene) -> None
     for _ in range(3):
         scene.book()
     with CaptureQueriesContext(connection) as made:
-        shown = [queries.as_resource(row) for row in queries.visible_to(scene.operator)]
+        shown = [queries.as_resource(row) for row in queries.visible_to(scene.otto)]
     assert len(shown) == Allocation.objects.count() == 3
     assert len(made) == 2

@@ -109,7 +109,7 @@ def test_a_reservation_can_be_left_out(scene: Scene) -> None:
 
 def test_narrowed_to_some_gpus_the_teams_uses_stay_whole(scene: Scene) -> None:
     scene.book(WHOLE)
-    scene.book(HALF, actor=scene.stranger, team="speech")
+    scene.book(HALF, actor=scene.sam, team="speech")
     mig = Gpu.objects.get(index=0)
     some = take(scene, gpu_ids={mig.pk})
     assert [gpu.id for gpu in some.gpus] == [mig.pk]
@@ -119,7 +119,7 @@ def test_narrowed_to_some_gpus_the_teams_uses_stay_whole(scene: Scene) -> None:
 def test_it_has_the_teams_lines_and_uses_and_no_other_teams(scene: Scene) -> None:
     QuotaLine.objects.create(team=scene.vision, pool=scene.pool, model=H100, cap_milli=7)
     QuotaLine.objects.filter(team=scene.speech).update(cap_milli=99_000)
-    scene.book(WHOLE, actor=scene.stranger, team="speech")
+    scene.book(WHOLE, actor=scene.sam, team="speech")
     lines = take(scene).lines
     assert [(line.model, line.cap_milli) for line in lines] == [(None, 2000), (H100, 7)]
     assert take(scene).uses == ()

@@ -33,7 +33,7 @@ def ends() -> int:
 
 def release(scene: Scene) -> Reservation:
     pk = Reservation.objects.get().pk
-    return reservations.release(actor=scene.lead, reservation_id=pk, now=END)
+    return reservations.release(actor=scene.lena, reservation_id=pk, now=END)
 
 
 def release_and_sweep(scene: Scene) -> list[Any]:

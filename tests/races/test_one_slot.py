@@ -35,7 +35,7 @@ def both_book(scene: Scene) -> list[Any]:
     later = NOON + hours(1)
     return together(
         lambda: scene.book(WHOLE, start=later),
-        lambda: scene.book(WHOLE, start=later, actor=scene.stranger, team="speech"),
+        lambda: scene.book(WHOLE, start=later, actor=scene.sam, team="speech"),
     )
 
 
@@ -102,8 +102,8 @@ def test_without_lock_and_constraint_extending_and_booking_both_succeed(
 
 def _extend_and_book(scene: Scene, first: Reservation) -> list[Any]:
     return together(
-        lambda: reservations.extend(actor=scene.lead, reservation_id=first.pk, duration=hours(1), now=NOON),
-        lambda: scene.book(WHOLE, start=NOON + hours(1), actor=scene.stranger, team="speech"),
+        lambda: reservations.extend(actor=scene.lena, reservation_id=first.pk, duration=hours(1), now=NOON),
+        lambda: scene.book(WHOLE, start=NOON + hours(1), actor=scene.sam, team="speech"),
     )
 
 

@@ -140,7 +140,7 @@ def test_it_books_up_to_the_cap_exactly(scene: Scene) -> None:
 
 def test_what_another_team_uses_does_not_count(scene: Scene) -> None:
     QuotaLine.objects.update(cap_milli=500, guaranteed_milli=0)
-    scene.book(HALF, actor=scene.stranger, team="speech")
+    scene.book(HALF, actor=scene.sam, team="speech")
     scene.book(HALF)
 
 

@@ -27,7 +27,7 @@ def scene() -> Scene:
 
 
 def extend(scene: Scene, booked: Any, **more: Any) -> Any:
-    actor = more.pop("actor", scene.lead)
+    actor = more.pop("actor", scene.lena)
     if "end" not in more and "duration" not in more:
         more["duration"] = hours(1)
     return reservations.extend(actor=actor, reservation_id=booked.pk, now=more.pop("now", NOON), **more)
@@ -123,7 +123,7 @@ def test_it_refuses_an_end_that_cannot_be(scene: Scene, times: dict[str, Any], c
 
 def test_what_is_ending_gets_no_more_time(scene: Scene) -> None:
     booked = scene.book()
-    reservations.release(actor=scene.lead, reservation_id=booked.pk, now=NOON)
+    reservations.release(actor=scene.lena, reservation_id=booked.pk, now=NOON)
     assert refused(Code.WRONG_STATE, lambda: extend(scene, booked))["state"] == "ending"
 
 
@@ -134,13 +134,13 @@ def test_it_refuses_somebody_who_read_an_older_version(scene: Scene) -> None:
 
 
 def test_owner_and_lead_may_extend_and_nobody_else(scene: Scene) -> None:
-    booked = scene.book(actor=scene.member)
-    extend(scene, booked, actor=scene.member)
-    extend(scene, booked, actor=scene.lead)
-    refused(Code.FORBIDDEN, lambda: extend(scene, booked, actor=scene.operator))
-    refused(Code.NOT_FOUND, lambda: extend(scene, booked, actor=scene.stranger))
+    booked = scene.book(actor=scene.milo)
+    extend(scene, booked, actor=scene.milo)
+    extend(scene, booked, actor=scene.lena)
+    refused(Code.FORBIDDEN, lambda: extend(scene, booked, actor=scene.otto))
+    refused(Code.NOT_FOUND, lambda: extend(scene, booked, actor=scene.sam))
 
 
 def test_a_member_may_not_extend_what_another_owns(scene: Scene) -> None:
     booked = scene.book()
-    refused(Code.FORBIDDEN, lambda: extend(scene, booked, actor=scene.member))
+    refused(Code.FORBIDDEN, lambda: extend(scene, booked, actor=scene.milo))

@@ -45,9 +45,9 @@ def test_it_schedules_a_later_booking_and_commands_nothing_yet(scene: Scene) -> 
 
 
 def test_it_keeps_who_booked_what_in_the_audit(scene: Scene) -> None:
-    booked = scene.book(title="training", actor=scene.member)
+    booked = scene.book(title="training", actor=scene.milo)
     event = Event.objects.get(reservation_id=booked.pk)
-    assert (event.verb, event.actor, event.before) == ("reservation.booked", scene.member, None)
+    assert (event.verb, event.actor, event.before) == ("reservation.booked", scene.milo, None)
     assert event.after["state"] == "starting"
     assert event.after["allocations"][0]["profile"] == "1g.10gb"
 

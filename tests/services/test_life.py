@@ -66,7 +66,7 @@ class Life(RuleBasedStateMachine):
         self._attempt(
             lambda: self.scene.book(
                 ask,
-                actor=self.scene.lead if ours else self.scene.stranger,
+                actor=self.scene.lena if ours else self.scene.sam,
                 team="vision" if ours else "speech",
                 start=self.now + start * STEP if start else None,
                 duration=steps * STEP,

@@ -48,7 +48,7 @@ def test_it_draws_a_change_number_and_tells_the_audit(scene: Scene) -> None:
     assert (event.before["cap_milli"], event.after["cap_milli"]) == (1000, 2000)
 
 
-@pytest.mark.parametrize("who", ["lead", "member", "operator"])
+@pytest.mark.parametrize("who", ["lena", "milo", "otto"])
 def test_only_an_approver_may(scene: Scene, who: str) -> None:
     refused(Code.FORBIDDEN, lambda: set_line(scene, getattr(scene, who)))
 

@@ -133,7 +133,7 @@ def test_it_is_over_when_nothing_of_it_is_left(scene: Scene) -> None:
     booked = scene.book()
     settle(scene.pool, gpu())
     left = instance(held()[0])
-    reservations.release(actor=scene.lead, reservation_id=booked.pk, now=NOON)
+    reservations.release(actor=scene.lena, reservation_id=booked.pk, now=NOON)
     settle(scene.pool, gpu(), seen(gpu(), leftover=[left]))
     assert state(booked) == ("ending", "released")
     settle(scene.pool, gpu())
@@ -142,7 +142,7 @@ def test_it_is_over_when_nothing_of_it_is_left(scene: Scene) -> None:
 
 def test_a_report_from_before_the_command_ends_nothing(scene: Scene) -> None:
     booked = scene.book()
-    reservations.release(actor=scene.lead, reservation_id=booked.pk, now=NOON)
+    reservations.release(actor=scene.lena, reservation_id=booked.pk, now=NOON)
     settle(scene.pool, gpu(), seen(gpu(), generation=1))
     assert state(booked)[0] == "ending"
     settle(scene.pool, gpu(), seen(gpu(), generation=2))
@@ -151,7 +151,7 @@ def test_a_report_from_before_the_command_ends_nothing(scene: Scene) -> None:
 
 def test_an_agent_that_could_not_do_all_of_the_newest_command_still_shows_what_is_gone(scene: Scene) -> None:
     booked = scene.book()
-    reservations.release(actor=scene.lead, reservation_id=booked.pk, now=NOON)
+    reservations.release(actor=scene.lena, reservation_id=booked.pk, now=NOON)
     report = seen(gpu(), generation=2, trouble="driver")
     settle(scene.pool, gpu(), report)
     assert state(booked)[0] == "ended"
@@ -159,7 +159,7 @@ def test_an_agent_that_could_not_do_all_of_the_newest_command_still_shows_what_i
 
 def test_what_is_clean_is_capacity_so_the_change_number_rises(scene: Scene) -> None:
     booked = scene.book()
-    reservations.release(actor=scene.lead, reservation_id=booked.pk, now=NOON)
+    reservations.release(actor=scene.lena, reservation_id=booked.pk, now=NOON)
     before = Pool.objects.get().change
     settle(scene.pool, gpu())
     assert Pool.objects.get().change == before + 1
@@ -171,7 +171,7 @@ def test_what_is_clean_is_capacity_so_the_change_number_rises(scene: Scene) -> N
 def test_what_waited_for_the_clean_up_starts_with_the_same_report(scene: Scene) -> None:
     first = scene.book(FULL)
     settle(scene.pool, gpu())
-    later = scene.book(FULL, actor=scene.stranger, team="speech", start=NOON + hours(1))
+    later = scene.book(FULL, actor=scene.sam, team="speech", start=NOON + hours(1))
     lanes.due(now=NOON + hours(1))
     assert (state(first), state(later)) == (("ending", "time_up"), ("starting", "waiting_for_cleanup"))
     assert held() == []
@@ -188,7 +188,7 @@ def test_a_booking_over_several_gpus_is_left_to_the_lane() -> None:
     one, other = add_node(scene.pool, mig_gpus=2)
     both = MigAsk(profile="7g.80gb", count=2)
     first = scene.book(both)
-    later = scene.book(both, actor=scene.stranger, team="speech", start=NOON + hours(1))
+    later = scene.book(both, actor=scene.sam, team="speech", start=NOON + hours(1))
     lanes.due(now=NOON + hours(1))
     settle(scene.pool, one)
     settle(scene.pool, other)
@@ -215,7 +215,7 @@ def test_back_to_back_of_one_owner_keeps_the_instance(scene: Scene) -> None:
 def test_a_neighbour_on_the_same_gpu_is_left_alone(scene: Scene) -> None:
     first, beside = scene.book(HALF), scene.book(HALF)
     settle(scene.pool, gpu())
-    reservations.release(actor=scene.lead, reservation_id=first.pk, now=NOON)
+    reservations.release(actor=scene.lena, reservation_id=first.pk, now=NOON)
     settle(scene.pool, gpu())
     assert (state(first)[0], state(beside)) == ("ended", ("active", "applied"))
     beside.refresh_from_db()

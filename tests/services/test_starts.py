@@ -95,8 +95,8 @@ def test_a_blocker_on_its_span_is_waited_for(scene: Scene) -> None:
 
 def test_another_owners_booking_that_is_not_clean_is_waited_for(scene: Scene) -> None:
     first = scene.book(FULL)
-    later = scene.book(FULL, actor=scene.stranger, team="speech", start=START)
-    reservations.release(actor=scene.lead, reservation_id=first.pk, now=START)
+    later = scene.book(FULL, actor=scene.sam, team="speech", start=START)
+    reservations.release(actor=scene.lena, reservation_id=first.pk, now=START)
     assert start(scene, [later]) == set()
     assert (state(later), wanted(later)) == (("starting", "waiting_for_cleanup"), {False})
 
@@ -111,14 +111,14 @@ def test_a_booking_whose_end_was_not_dealt_with_yet_is_waited_for(scene: Scene) 
 def test_the_same_stay_goes_on_without_waiting(scene: Scene) -> None:
     first = scene.book(FULL)
     later = scene.book(FULL, start=START)
-    reservations.release(actor=scene.lead, reservation_id=first.pk, now=START)
+    reservations.release(actor=scene.lena, reservation_id=first.pk, now=START)
     assert start(scene, [later]) == {Gpu.objects.get().pk}
 
 
 def test_another_owner_of_the_same_team_is_another_stay(scene: Scene) -> None:
     first = scene.book(FULL)
-    later = scene.book(FULL, start=START, owner="member")
-    reservations.release(actor=scene.lead, reservation_id=first.pk, now=START)
+    later = scene.book(FULL, start=START, owner="milo")
+    reservations.release(actor=scene.lena, reservation_id=first.pk, now=START)
     assert start(scene, [later]) == set()
 
 

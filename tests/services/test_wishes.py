@@ -79,16 +79,16 @@ def test_it_refuses_characters_that_cannot_be_stored(
 
 
 def test_a_team_that_one_is_not_in_does_not_exist(scene: Scene) -> None:
-    refused(Code.NOT_FOUND, lambda: scene.book(actor=scene.stranger))
+    refused(Code.NOT_FOUND, lambda: scene.book(actor=scene.sam))
 
 
 def test_an_operator_sees_the_team_and_may_not_book_for_it(scene: Scene) -> None:
-    refused(Code.FORBIDDEN, lambda: scene.book(actor=scene.operator))
+    refused(Code.FORBIDDEN, lambda: scene.book(actor=scene.otto))
 
 
 def test_a_lead_books_for_a_member_and_stays_in_the_audit(scene: Scene) -> None:
-    booked = scene.book(owner="member")
-    assert (booked.owner, booked.booked_by) == (scene.member, scene.lead)
+    booked = scene.book(owner="milo")
+    assert (booked.owner, booked.booked_by) == (scene.milo, scene.lena)
 
 
 def test_a_lead_books_for_a_service_account_of_the_team(scene: Scene) -> None:
@@ -98,10 +98,10 @@ def test_a_lead_books_for_a_service_account_of_the_team(scene: Scene) -> None:
 
 
 def test_a_member_may_name_only_themselves_as_owner(scene: Scene) -> None:
-    assert scene.book(actor=scene.member, owner="member").owner == scene.member
-    refused(Code.FORBIDDEN, lambda: scene.book(actor=scene.member, owner="lead"))
+    assert scene.book(actor=scene.milo, owner="milo").owner == scene.milo
+    refused(Code.FORBIDDEN, lambda: scene.book(actor=scene.milo, owner="lena"))
 
 
-@pytest.mark.parametrize("owner", ["stranger", "nobody", "a\0"])
+@pytest.mark.parametrize("owner", ["sam", "nobody", "a\0"])
 def test_the_owner_must_be_of_the_team(scene: Scene, owner: str) -> None:
     assert field_error(lambda: scene.book(owner=owner)) == ("/owner", "not_a_member")
