@@ -192,8 +192,8 @@ def _place(cell: Cell, mine: Mine, observed: str, mig_uuid: str) -> Place:
 def tiles(gpu: Gpu) -> tuple[Tile, ...]:
     """The four readings of the last report; none of a GPU that is not heard any more."""
     state = getattr(gpu, "state", None)
-    heard = state is not None and _why(gpu) not in ("unknown", "lost", "retired")
-    readings: Mapping[str, Any] = state.readings if heard else {}
+    silent = _why(gpu) in ("unknown", "lost", "retired")
+    readings: Mapping[str, Any] = {} if state is None or silent else state.readings
     while_mig = _("not available while MIG is on") if state is not None and state.mig else ""
     total = gpu.memory_mib / 1024 if gpu.memory_mib else 0
     return (

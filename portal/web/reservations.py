@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -25,6 +26,8 @@ from portal.web.frame import done, page
 from portal.web.tags import written
 
 if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
     from pool.models import Reservation
 
 PER_PAGE = 30
@@ -51,32 +54,31 @@ def reservations(request: PageRequest) -> HttpResponse:
     """What the viewer may see, newest booking first; `before` is the last id of the page before."""
     form = FilterForm(request.GET)
     form.is_valid()
-    wanted = form.cleaned_data
-    group = wanted.get("group") or "open"
-    rows = queries.visible_to(request.user).filter(state__in=GROUPS[group]).order_by("-pk")
+    wanted = form.cleaned_data | {"group": form.cleaned_data.get("group") or "open"}
+    found = list(_filtered(request, wanted)[: PER_PAGE + 1])
+    kept = {name: wanted[name] for name in ("group", "team") if wanted.get(name)}
+    kept |= {"mine": 1} if wanted.get("mine") else {}
+    context = {
+        "rows": [reservation_view.line(row) for row in found[:PER_PAGE]],
+        "groups": form.fields["group"].choices,  # type: ignore[attr-defined]
+        "filters": wanted,
+        "filtered": wanted["group"] != "open" or any(wanted.get(name) for name in ("team", "mine", "before")),
+        "teams": teams.visible_to(request.user),
+        "newest": urlencode(kept) if wanted.get("before") else "",
+        "older": urlencode(kept | {"before": found[PER_PAGE - 1].pk}) if len(found) > PER_PAGE else "",
+    }
+    return render(request, "reservations/list.html", context, part="live")
+
+
+def _filtered(request: PageRequest, wanted: Mapping[str, Any]) -> QuerySet[Reservation]:
+    rows = queries.visible_to(request.user).filter(state__in=GROUPS[wanted["group"]]).order_by("-pk")
     if wanted.get("team"):
         rows = rows.filter(team__name=wanted["team"])
     if wanted.get("mine"):
         rows = rows.filter(owner=request.user.pk)
     if wanted.get("before"):
         rows = rows.filter(pk__lt=wanted["before"])
-    found = list(rows[: PER_PAGE + 1])
-    kept = {
-        k: v
-        for k, v in (("group", group), ("team", wanted.get("team")), ("mine", wanted.get("mine") and 1))
-        if v
-    }
-    context = {
-        "rows": [reservation_view.line(row) for row in found[:PER_PAGE]],
-        "groups": form.fields["group"].choices,  # type: ignore[attr-defined]
-        "group": group,
-        "filters": wanted,
-        "filtered": group != "open" or any(wanted.get(name) for name in ("team", "mine", "before")),
-        "teams": teams.visible_to(request.user),
-        "newest": urlencode(kept) if wanted.get("before") else "",
-        "older": urlencode(kept | {"before": found[PER_PAGE - 1].pk}) if len(found) > PER_PAGE else "",
-    }
-    return render(request, "reservations/list.html", context, part="live")
+    return rows
 
 
 @page

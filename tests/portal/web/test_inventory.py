@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 
 from pool.core import wire
+from pool.core.shapes import GpuAsk
 from pool.models import Gpu, Reservation
 from pool.queries import clock
 from tests.cast import Cast, SimNode, enrol_node
@@ -121,6 +122,19 @@ def test_what_is_not_measured_is_never_zero(node: SimNode, milos: Client) -> Non
     assert "90–110 W" in page
     silence(node)
     assert gpu_page(milos, node).count("not measured") == 4
+
+
+def test_a_gpu_that_is_booked_whole_is_observed_once_the_agent_has_it_in_force(
+    cast: Cast, milos: Client
+) -> None:
+    node = enrol_node(cast.main, use="whole")
+    book(cast.milo, ask=GpuAsk(models=("H100-80GB",)))
+    wanted, _, observed = gpu_page(milos, node).partition("<strong>Observed</strong>")
+    assert "whole GPU" in wanted
+    assert "whole GPU" not in observed.partition("</figure>")[0]
+    node.follow()
+    observed = gpu_page(milos, node).partition("<strong>Observed</strong>")[2]
+    assert "whole GPU" in observed.partition("</figure>")[0]
 
 
 def test_a_gpu_without_a_state_is_not_known(cast: Cast, milos: Client) -> None:

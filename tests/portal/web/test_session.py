@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from pool.core.errors import Code, Refusal
 from pool.models import User
 from tests.cast import PASSWORD
 from tests.portal.web.people import browser
@@ -86,3 +87,30 @@ def test_a_post_without_its_token_is_refused_in_the_frame(lena: User) -> None:
     answer = client.post("/logout/")
     assert answer.status_code == 403
     assert "The form has expired" in answer.content.decode()
+
+
+def test_a_fault_of_ours_is_told_in_the_frame_without_details(
+    lena: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_: object) -> None:
+        raise RuntimeError("the secret reason")
+
+    monkeypatch.setattr("portal.web.overview.clock.now", break_down)
+    client = Client(raise_request_exception=False)
+    client.force_login(lena)
+    answer = client.get("/")
+    assert answer.status_code == 500
+    assert "Something broke on our side" in answer.content.decode()
+    assert "secret reason" not in answer.content.decode()
+
+
+def test_what_cannot_be_answered_now_is_a_page_with_the_next_step(
+    lena: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object) -> None:
+        raise Refusal(Code.BUSY)
+
+    monkeypatch.setattr("portal.web.overview.clock.now", busy)
+    answer = browser(lena).get("/")
+    assert answer.status_code == 503
+    assert "Try again in a few seconds." in answer.content.decode()
