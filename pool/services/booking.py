@@ -23,7 +23,7 @@ from pool.queries import snapshot
 from pool.queries.snapshot import Snapshot
 from pool.services import grants, idempotency, locks, plans, wishes
 from pool.services.idempotency import Claim
-from pool.services.plans import NoRoom, Plan
+from pool.services.plans import NoRoom, Plan, Wanted
 from pool.services.wishes import Asked, Wish
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How far behind its start a refusal looks for the first time that fits.
-HORIZON = timedelta(days=14)
+#: How far behind its start a refusal looks for the first time that fits: near first, which is cheap.
+HORIZONS = (timedelta(hours=6), timedelta(days=2), timedelta(days=14))
 #: Tries that think without the lock, before one that decides under it.
 TRIES = 2
 
@@ -155,12 +155,26 @@ def _snapshot(wish: Wish, gpu_ids: set[int] | None = None) -> Snapshot:
 
 
 def _said(refusal: NoRoom | Refusal, wish: Wish) -> Refusal:
-    """The refusal with its numbers; the first free time is looked for outside of any transaction."""
     if isinstance(refusal, Refusal):
         return refusal
-    wanted = wish.wanted
-    assert wanted.blocked.end is not None
-    wide = Period(wanted.blocked.start, wanted.blocked.end + HORIZON)
-    later = snapshot.take(wish.pool.pk, wide, team_id=wish.team.pk, now=wish.now)
-    first = placement.first_time(later.gpus, wanted.ask, wanted.blocked, wide.start + HORIZON)
-    return plans.no_capacity(refusal.snap, wanted, first)
+    return no_room(refusal, wish.wanted, pool_id=wish.pool.pk, team_id=wish.team.pk, now=wish.now)
+
+
+def no_room(refusal: NoRoom, wanted: Wanted, *, pool_id: int, team_id: int, now: datetime) -> Refusal:
+    """NO_CAPACITY with the numbers of that reading, and the first later time at which the same fits.
+
+    Outside of any transaction: it may take tens of milliseconds.
+    """
+    first = None
+    usable = {gpu.id for gpu in refusal.snap.gpus if gpu.usable}
+    told = plans.no_capacity(refusal.snap, wanted, None)
+    if told.data["offered"] >= told.data["asked"]:
+        start, end = wanted.blocked.start, wanted.blocked.end
+        assert end is not None
+        for ahead in HORIZONS:
+            wide = Period(start, end + ahead)
+            later = snapshot.take(pool_id, wide, team_id=team_id, now=now, gpu_ids=usable)
+            first = placement.first_time(later.gpus, wanted.ask, wanted.blocked, start + ahead)
+            if first is not None:
+                break
+    return Refusal(told.code, **{**told.data, "first_time": first.isoformat() if first else None})

@@ -106,7 +106,7 @@ def over_quota(snap: Snapshot, model_charges: Mapping[str, int], wanted: Wanted)
 
 
 def no_capacity(snap: Snapshot, wanted: Wanted, first: datetime | None) -> Refusal:
-    """The refusal with the numbers: asked, free, offered, what is in the way, the first time it fits."""
+    """The refusal with the numbers: asked, free, offered, what is in the way, the first time that fits."""
     short = placement.shortfall(snap.gpus, wanted.ask, wanted.blocked)
     return Refusal(
         Code.NO_CAPACITY,

@@ -51,6 +51,17 @@ def test_it_refuses_more_than_the_pool_has_and_names_no_time(scene: Scene) -> No
     assert (told["asked"], told["free"], told["first_time"]) == (1000, 7, None)
 
 
+@pytest.mark.parametrize("busy_for", [5, 40, 300])
+def test_the_first_free_time_is_found_within_two_weeks(scene: Scene, busy_for: int) -> None:
+    scene.book(MigAsk(profile="7g.80gb"), duration=hours(busy_for))
+    assert refused(Code.NO_CAPACITY, scene.book)["first_time"] == (NOON + hours(busy_for)).isoformat()
+
+
+def test_beyond_two_weeks_no_time_is_promised(scene: Scene) -> None:
+    scene.book(MigAsk(profile="7g.80gb"), duration=hours(24 * 14 + 1))
+    assert refused(Code.NO_CAPACITY, scene.book)["first_time"] is None
+
+
 def test_a_pool_without_any_report_has_no_capacity() -> None:
     scene = make_scene()
     told = refused(Code.NO_CAPACITY, scene.book)
