@@ -250,6 +250,10 @@ def test_unknown_memory_satisfies_no_minimum() -> None:
     assert found.name == "1g.34gb"
 
 
+def test_media_and_graphics_profiles_are_never_the_smallest_even_alone() -> None:
+    assert mig.smallest([p for p in RTX.profiles if {"+", "-"} & set(p.name)], 1, 1) is None
+
+
 def test_of_two_of_one_size_the_one_with_less_memory_then_the_first_by_name() -> None:
     p = named(H100, "1g.10gb")
     lean, fat, unknown = (replace(p, name=n, memory_mib=m) for n, m in (("b", 5), ("a", 9), ("c", None)))
@@ -284,6 +288,7 @@ def test_another_variant_or_an_unknown_gpu_is_no_model() -> None:
 
 def test_the_pci_id_wins_over_the_name() -> None:
     assert mig.identify("NVIDIA A100-SXM4-40GB", 0x20B210DE, 81920) is mig.models()["A100-80GB"]
+    assert mig.identify("NVIDIA A100-SXM4-40GB", 0x20B210DE, None) is mig.models()["A100-80GB"]
     assert mig.identify("NVIDIA A100-SXM4-40GB", 0x20B210DE, 40960) is A100
 
 

@@ -24,7 +24,7 @@ H100, RTX = "H100-80GB", "RTX-PRO-6000-96GB"
 
 
 @EACH_MODEL
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_it_finds_a_fit_exactly_when_brute_force_does(model: str, data: st.DataObject) -> None:
     gpus, ask, period = data.draw(worlds.cases(model))
@@ -96,7 +96,7 @@ def odd_profiles(draw: st.DrawFn) -> mig.Profile:
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(odd=odd_profiles(), count=st.integers(1, 5), data=st.data())
 def test_a_fit_is_found_also_where_the_placements_of_a_profile_cross(
     odd: mig.Profile, count: int, data: st.DataObject
