@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from functools import partial
 
 from agents import config, worker
 from agents.apply import Applier
@@ -21,13 +22,14 @@ class Agent:
         self._own = own
         self._line = worker.Line()
         self._driver = driver = Driver()
-        ledger = Ledger(place, config.boot_id(place, simulated=simulated))
+        boot_id = partial(config.boot_id, place, simulated=simulated)
+        ledger = Ledger(place, boot_id)
         who = Who(
             agent=version,
             node=own.node,
             token=own.token,
             machine_id=config.machine_id(place, simulated=simulated),
-            boot_id=lambda: config.boot_id(place, simulated=simulated),
+            boot_id=boot_id,
             report_s=own.report_s,
         )
         self._applier = Applier(own.node, driver, ledger, place)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from agents.place import Place, write_whole
 from pool.core.wire import Command
@@ -63,20 +64,29 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """The record in memory and on disk; what a method returns or raises is already on disk."""
+    """The record in memory and on disk; what a method returns or raises is already on disk.
 
-    def __init__(self, place: Place, boot_id: str) -> None:
+    `boot_id` may be a call: a simulated machine boots under the agent, and what
+    is noted from then on must not be taken for the earlier boot's.
+    """
+
+    def __init__(self, place: Place, boot_id: str | Callable[[], str]) -> None:
         self._place = place
+        self._boot_id = boot_id if callable(boot_id) else lambda: boot_id
         self._lock = threading.Lock()
-        self._record = _load(place, boot_id)
-        self.booted(boot_id)
+        self._record = _load(place, self._boot_id())
+        self.notice_boot()
 
-    def booted(self, boot_id: str) -> None:
+    def notice_boot(self) -> None:
         """Instances never survive a boot; what was wanted, and may be changed, does."""
         with self._lock:
-            if self._record.boot_id != boot_id:
-                log.info("The machine was booted anew; its instances are gone")
-                self._write(_after_boot(self._record, boot_id))
+            self._notice_boot()
+
+    def _notice_boot(self) -> None:
+        boot_id = self._boot_id()
+        if self._record.boot_id != boot_id:
+            log.info("The machine was booted anew; its instances are gone")
+            self._write(_after_boot(self._record, boot_id))
 
     @property
     def record(self) -> Record:
@@ -91,32 +101,30 @@ class Ledger:
         with self._lock:
             if all(getattr(self._record, name) == value for name, value in rules.items()):
                 return False
-            self._write(msgspec.structs.replace(self._record, **rules))
+            self._write(replace(self._record, **rules))
         return True
 
     def want(self, command: Command) -> None:
-        self._change(command.gpu, wanted=command)
+        self._change(command.gpu, lambda gpu: replace(gpu, wanted=command))
 
     def applied(self, uuid: str, generation: int) -> None:
-        self._change(uuid, applied=generation)
+        self._change(uuid, lambda gpu: replace(gpu, applied=generation))
 
     def put(self, uuid: str, made: Made) -> None:
         """Note an instance, in place of one at the same span."""
-        others = tuple(one for one in self.gpu(uuid).made if one.span != made.span)
-        self._change(uuid, made=(*others, made))
+        self._change(uuid, lambda gpu: replace(gpu, made=(*_without(gpu, [made.span]), made)))
 
     def drop(self, uuid: str, spans: Sequence[Span]) -> None:
         """Forget instances that are no more."""
-        left = tuple(one for one in self.gpu(uuid).made if one.span not in spans)
-        self._change(uuid, made=left)
+        self._change(uuid, lambda gpu: replace(gpu, made=_without(gpu, spans)))
 
-    def _change(self, uuid: str, **fields: Any) -> None:
+    def _change(self, uuid: str, change: Callable[[GpuRecord], GpuRecord]) -> None:
         with self._lock:
+            self._notice_boot()
             before = self._record.gpus.get(uuid, GpuRecord())
-            after = msgspec.structs.replace(before, **fields)
+            after = change(before)
             if after != before:
-                gpus = {**self._record.gpus, uuid: after}
-                self._write(msgspec.structs.replace(self._record, gpus=gpus))
+                self._write(replace(self._record, gpus={**self._record.gpus, uuid: after}))
 
     def _write(self, record: Record) -> None:
         write_whole(self._place.record, msgspec.json.encode(record), durable=True)
@@ -137,5 +145,9 @@ def _load(place: Place, boot_id: str) -> Record:
 
 
 def _after_boot(record: Record, boot_id: str) -> Record:
-    gpus = {uuid: msgspec.structs.replace(gpu, made=(), applied=0) for uuid, gpu in record.gpus.items()}
-    return msgspec.structs.replace(record, boot_id=boot_id, gpus=gpus)
+    gpus = {uuid: replace(gpu, made=(), applied=0) for uuid, gpu in record.gpus.items()}
+    return replace(record, boot_id=boot_id, gpus=gpus)
+
+
+def _without(gpu: GpuRecord, spans: Sequence[Span]) -> tuple[Made, ...]:
+    return tuple(one for one in gpu.made if one.span not in spans)

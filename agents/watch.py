@@ -72,6 +72,7 @@ class Watch:
         self._ledger = ledger
         self._applier = applier
         self._broker_up = broker_up
+        self._boot_id = ledger.record.boot_id
         self._counter = Counter(place)
         self._folds: dict[str, Fold] = {}
         self._seen = Inventory(None, ())
@@ -135,8 +136,9 @@ class Watch:
     def _notice_boot(self) -> None:
         """A real machine takes the agent down with it; a simulated one boots under it."""
         boot_id = self._who.boot_id()
-        if boot_id != self._ledger.record.boot_id:
-            self._ledger.booted(boot_id)
+        if boot_id != self._boot_id:
+            self._boot_id = boot_id
+            self._ledger.notice_boot()
             self._applier.restore()
 
     def _look(self) -> Inventory:

@@ -16,6 +16,7 @@ from agents.apply import Applier, pause_s
 from agents.driver import Driver
 from agents.place import Place
 from agents.record import Ledger
+from agents.simulator_state import boot_id
 from pool.core.wire import WIRE, Trouble
 from tests.agents.stand_in import WAIT_S, command, slice_
 
@@ -30,14 +31,14 @@ class Bench:
         self.driver = driver
         self.place = Place(folder)
         self.uuid, self.other = (gpu.uuid for gpu in driver.look().gpus)
-        self.ledger = Ledger(self.place, "boot-1")
+        self.ledger = Ledger(self.place, lambda: boot_id(self.place.folder))
         self.ledger.keep_rules([self.uuid, self.other], False)
         self.applier = Applier("node-1", driver, self.ledger, self.place)
 
     def again(self) -> None:
         """As a new process: only the folder is left."""
         self.applier.stop(WAIT_S)
-        self.ledger = Ledger(self.place, "boot-1")
+        self.ledger = Ledger(self.place, lambda: boot_id(self.place.folder))
         self.applier = Applier("node-1", self.driver, self.ledger, self.place)
 
     def wait(self, done: Callable[[], object]) -> None:
@@ -201,7 +202,7 @@ class TestRestore:
         bench.applier.offer(command(bench.uuid, 3, A, B))
         bench.applied(3)
         world.reboot(bench.place.folder)
-        bench.ledger.booted("boot-2")
+        bench.ledger.notice_boot()
         assert bench.ledger.gpu(bench.uuid).applied == 0
         bench.applier.restore()
         bench.applied(3)
@@ -214,7 +215,6 @@ class TestRestore:
         bench.applier.keep_rules([bench.uuid], True)
         world.reboot(bench.place.folder)
         bench.again()
-        bench.ledger.booted("boot-2")
         bench.applier.start()
         bench.trouble("frozen")
         assert bench.starts() == []

@@ -44,6 +44,18 @@ def test_a_boot_takes_the_instances_and_leaves_the_wishes(place: Place) -> None:
     assert Ledger(place, "boot-2").record == after.record
 
 
+def test_a_boot_that_nobody_has_noticed_yet_takes_nothing_that_is_noted_after_it(place: Place) -> None:
+    boot = ["boot-1"]
+    ledger = Ledger(place, lambda: boot[0])
+    ledger.put("GPU-1", Made(profile_id=19, start=4, size=1, allocation="b", owner="o"))
+    boot[0] = "boot-2"
+    ledger.put("GPU-1", MADE)
+    assert ledger.record.boot_id == "boot-2"
+    assert ledger.gpu("GPU-1").made == (MADE,)
+    ledger.notice_boot()
+    assert ledger.gpu("GPU-1").made == Ledger(place, "boot-2").gpu("GPU-1").made == (MADE,)
+
+
 def test_an_instance_replaces_the_note_at_its_place(place: Place) -> None:
     ledger = Ledger(place, "b")
     ledger.put("GPU-1", Made(profile_id=19, start=0, size=1, allocation="a", owner="o", state="making"))

@@ -37,7 +37,7 @@ class Bench:
         self.begin()
 
     def begin(self) -> None:
-        self.ledger = Ledger(self.place, boot_id(self.folder))
+        self.ledger = Ledger(self.place, lambda: boot_id(self.folder))
         self.applier = Applier("node-1", self.driver, self.ledger, self.place)
         who = Who(
             agent="1.2",
