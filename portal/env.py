@@ -112,7 +112,10 @@ def database(url: str, pool_size: int) -> dict[str, Any]:
         raise ImproperlyConfigured("DATABASE_URL names no database.")
     host = options.pop("host", "") or unquote(parts.hostname or "")
     if pool_size:
-        options["pool"] = {"min_size": 2, "max_size": pool_size, "timeout": 10}
+        # The pool's attempts to reconnect lie further and further apart, so that after an outage it would
+        # wait as long again: it gives up early, and whoever asks next begins anew.
+        waits = {"timeout": 5, "reconnect_timeout": 5}
+        options["pool"] = {"min_size": 2, "max_size": pool_size, **waits}
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": name,
@@ -121,6 +124,7 @@ def database(url: str, pool_size: int) -> dict[str, Any]:
         "HOST": host,
         "PORT": str(port or options.pop("port", "")),
         "CONN_MAX_AGE": 0 if pool_size else 60,
-        "CONN_HEALTH_CHECKS": not pool_size,
+        # A connection that a restart of the server has cut is replaced before anybody meets it.
+        "CONN_HEALTH_CHECKS": True,
         "OPTIONS": options,
     }

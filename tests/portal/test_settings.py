@@ -170,3 +170,9 @@ def test_a_pool_of_connections_excludes_persistent_ones() -> None:
     found = env.database("postgresql://db/gpupool", pool_size=16)
     assert found["CONN_MAX_AGE"] == 0
     assert found["OPTIONS"]["pool"]["max_size"] == 16
+
+
+def test_a_pool_of_connections_is_soon_there_again_after_an_outage() -> None:
+    found = env.database("postgresql://db/gpupool", pool_size=16)
+    assert found["CONN_HEALTH_CHECKS"] is True
+    assert found["OPTIONS"]["pool"]["reconnect_timeout"] <= 10
