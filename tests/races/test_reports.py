@@ -20,6 +20,22 @@ from tests.cast import enrol_node, make_cast
 ROUNDS = 6
 
 
+def rounds(work: Callable[[], object]) -> int:
+    """How many rounds were done; a refusal is an answer, anything else is a fault."""
+    done = 0
+    try:
+        for _ in range(ROUNDS):
+            try:
+                work()
+                done += 1
+            except Refusal as refusal:
+                if refusal.code == Code.BUSY:  # somebody held a lock for three seconds
+                    raise
+    finally:
+        connection.close()
+    return done
+
+
 @pytest.mark.django_db(transaction=True)
 def test_reports_bookings_and_freezes_at_once_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker, "nudge", lambda _messages: 0)
@@ -40,21 +56,6 @@ def test_reports_bookings_and_freezes_at_once_lose_nothing(monkeypatch: pytest.M
     def freeze() -> None:
         for frozen in (True, False):
             inventory.freeze(actor=cast.otto, target="node", id="node-1", frozen=frozen, now=clock.now())
-
-    def rounds(work: Callable[[], object]) -> int:
-        """How many rounds were done; a refusal is an answer, anything else is a fault."""
-        done = 0
-        try:
-            for _ in range(ROUNDS):
-                try:
-                    work()
-                    done += 1
-                except Refusal as refusal:
-                    if refusal.code == Code.BUSY:  # somebody held a lock for three seconds
-                        raise
-        finally:
-            connection.close()
-        return done
 
     def silence() -> None:
         telemetry.mark_silent(received=clock.real_now())
