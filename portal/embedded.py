@@ -95,6 +95,8 @@ class Servers:
         """End both and give the folder free. Calling it twice is harmless."""
         self.redis.stop()
         self.postgres.stop()
+        with contextlib.suppress(OSError):  # something is left in it only after a crash
+            self.postgres.place.sockets.rmdir()
         self._lock.close()
 
     def kill_redis(self) -> None:

@@ -294,3 +294,17 @@ def test_data_move_out_of_a_closed_home_and_go_with_the_folder(tmp_path: Path) -
         ask(servers.database_url, "select * from gone")
     embedded.clear(state)
     assert not elsewhere.exists()
+
+
+def test_a_command_starts_the_pair_for_itself_and_ends_it(state: Path) -> None:
+    """`GPUPOOL_EMBEDDED=1 manage.py ...` without DATABASE_URL; `check` needs no server and starts none."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+    environment = kept | {"GPUPOOL_EMBEDDED": "1", "GPUPOOL_DATA_DIR": str(state)}
+    check = [sys.executable, "manage.py", "check"]
+    assert subprocess.run(check, cwd=ROOT, env=environment, check=False).returncode == 0
+    assert not (state / "postgresql").exists()
+    code = "from django.db import connection as c; k = c.cursor(); k.execute('select 6 * 7'); print(k.fetchone())"
+    shell = [sys.executable, "manage.py", "shell", "--verbosity", "0", "--command", code]
+    done = subprocess.run(shell, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert "(42,)" in done.stdout, done.stderr
+    assert not (state / "postgresql/postmaster.pid").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -50,7 +49,7 @@ def test_to_a_stranger_it_does_not_exist(cast: Cast, booked: Reservation, who: s
     assert refusal(access.reservation, AnonymousUser(), booked.pk) == Code.NOT_FOUND
 
 
-@pytest.mark.parametrize("pk", ["", "x", "../1", "0", str(uuid.uuid4()), "\0"])
+@pytest.mark.parametrize("pk", ["", "x", "../1", "0", "0d5f1c7e-6a52-4b0e-9d3c-2f8a4e61b7c9", "\0"])
 def test_what_is_no_id_is_not_found(cast: Cast, pk: str) -> None:
     assert refusal(access.reservation, cast.anna, pk) == Code.NOT_FOUND
 
