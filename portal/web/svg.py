@@ -36,6 +36,9 @@ class Mark:
     def span(self) -> tuple[int, int]:
         return self.start, self.size
 
+    def overlaps(self, other: Mark) -> bool:
+        return self.start < other.start + other.size and other.start < self.start + self.size
+
     @property
     def hatched(self) -> bool:
         return self.tone in ("blocked", "unknown")
@@ -43,9 +46,12 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Box:
+    """A mark in its place. `told`: its text is drawn, because no other text lies there."""
+
     x: str
     width: str
     narrow: bool
+    told: bool
     mark: Mark
 
 
@@ -94,12 +100,21 @@ def line(name: str, note: str, grid: int, marks: Iterable[Mark] | None) -> Line:
     """A row with a box for each mark that lies on the grid; None keeps "not known"."""
     if marks is None:
         return Line(name, note, None)
-    boxes = tuple(
-        Box(percent(m.start, grid), percent(m.size, grid), m.size / grid < NARROW, m)
-        for m in sorted(marks, key=lambda m: (m.hatched, m.start))
-        if m.start >= 0 and m.size > 0 and m.start + m.size <= grid
+    drawn = [m for m in marks if m.start >= 0 and m.size > 0 and m.start + m.size <= grid]
+    drawn.sort(key=lambda m: (m.hatched, m.start))
+    return Line(name, note, tuple(_box(m, grid, drawn) for m in drawn))
+
+
+def _box(mark: Mark, grid: int, drawn: Sequence[Mark]) -> Box:
+    """What is in the way is drawn last, and its text wins over the text of what it covers, if it has room."""
+    narrow = mark.size / grid < NARROW
+    covered = any(
+        other.hatched and other.size / grid >= NARROW and other.overlaps(mark)
+        for other in drawn
+        if not mark.hatched
     )
-    return Line(name, note, boxes)
+    told = not (mark.hatched and narrow) and not covered
+    return Box(percent(mark.start, grid), percent(mark.size, grid), narrow, told, mark)
 
 
 def drawing(key: str, name: str, grid: int, lines: Sequence[Line], *, ticked: bool = True) -> Drawing:

@@ -141,7 +141,7 @@ def test_a_gpu_without_a_state_is_not_known(cast: Cast, milos: Client) -> None:
     node = enrol_node(cast.main, managed=False)
     node.row.gpus.get().state.delete()
     page = gpu_page(milos, node)
-    assert "Not known: nothing has been reported." in page
+    assert "Not known: no report says what is on it." in page
     assert "<dt>MIG mode</dt><dd>not known</dd>" in page
 
 

@@ -22,6 +22,14 @@ def test_what_is_in_the_way_is_drawn_over_what_is_there() -> None:
     assert [box.mark.tone for box in row.boxes] == ["busy", "blocked"]
 
 
+def test_texts_do_not_lie_over_one_another() -> None:
+    wide = svg.line("", "", 8, [svg.Mark(0, 4, "blocked", "in the way"), svg.Mark(0, 1, "busy", "1g")])
+    narrow = svg.line("", "", 8, [svg.Mark(0, 1, "blocked", "in the way"), svg.Mark(0, 4, "busy", "4g")])
+    for row, told in ((wide, ["in the way"]), (narrow, ["4g"])):
+        assert row.boxes is not None
+        assert [box.mark.label for box in row.boxes if box.told] == told
+
+
 def test_not_known_stays_not_known_and_is_not_empty() -> None:
     assert svg.line("", "", 8, None).boxes is None
     assert svg.line("", "", 8, []).boxes == ()
