@@ -74,7 +74,7 @@ class Reservations(Door):
 
 class Reservation(Door):
     def get(self, request: Request, pk: uuid.UUID) -> HttpResponse:
-        return _one(_seen(request, pk))
+        return _one(queries.as_resource(_seen(request, pk)))
 
 
 class Extend(Door):
@@ -90,7 +90,7 @@ class Extend(Door):
             version=_known_version(request),
             now=clock.now(),
         )
-        return _one(_seen(request, pk))
+        return _one(queries.as_resource(_seen(request, pk)))
 
 
 class Release(Door):
@@ -104,7 +104,7 @@ class Release(Door):
             version=_known_version(request),
             now=clock.now(),
         )
-        return _one(_seen(request, pk))
+        return _one(queries.as_resource(_seen(request, pk)))
 
 
 class Events(Door):
@@ -177,8 +177,7 @@ def _shown(page: Sequence[Row]) -> list[dict[str, Any]]:
     return [resource(queries.as_resource(row)) for row in page]
 
 
-def _one(row: Row, status: int = 200) -> HttpResponse:
-    view = queries.as_resource(row)
+def _one(view: ReservationView, status: int = 200) -> HttpResponse:
     return answer(
         resource(view), status, {"ETag": f'"r{view.version}"', "Cache-Control": "private, no-cache"}
     )
@@ -186,8 +185,11 @@ def _one(row: Row, status: int = 200) -> HttpResponse:
 
 def _created(request: Request, booked: Row) -> HttpResponse:
     """The reservation as it is now; for a key that was seen before, too, and then it says so."""
-    again = access.reservation(user_of(request), booked.pk) if booked.replayed else queries.whole(booked)
-    response = _one(again, status=201)
+    if booked.replayed:
+        view = queries.as_resource(access.reservation(user_of(request), booked.pk))
+    else:
+        view = queries.as_new_resource(booked)
+    response = _one(view, status=201)
     response["Location"] = request.build_absolute_uri(f"{request.path}/{booked.pk}")
     if booked.replayed:
         response["Idempotency-Replayed"] = "true"

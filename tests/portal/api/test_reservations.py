@@ -98,6 +98,14 @@ def test_it_tells_where_each_slice_is(lead, node):
     assert slices[0]["span"] != slices[1]["span"]
 
 
+@pytest.mark.parametrize("body", [BODY, BODY | {"owner": "robot", "title": "night", "class": "batch"}])
+def test_what_booking_answers_is_what_reading_answers(lead, body):
+    made = lead.book(body)
+    read = lead.get(made["Location"])
+    assert made.json() == read.json()
+    assert made["ETag"] == read["ETag"]
+
+
 def test_it_shows_the_uuids_once_the_node_has_read_them_back(lead, node):
     made = lead.book()
     node.follow()
