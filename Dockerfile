@@ -11,7 +11,7 @@ RUN GPUPOOL_URL=http://build.invalid DATABASE_URL=postgresql://build.invalid/non
 
 FROM python:3.12-slim
 RUN useradd --system --uid 10001 --create-home gpupool \
-    && install -d -o gpupool -g gpupool /var/lib/gpupool
+    && install -d -o gpupool -g gpupool /var/lib/gpupool /var/lib/gpupool-invite
 COPY --from=build /venv /venv
 COPY --from=build /app /app
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 GPUPOOL_DATA_DIR=/var/lib/gpupool

@@ -11,7 +11,7 @@ import yaml
 from django.conf import settings
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVICES = {"postgres", "redis", "migrate", "web", "due", "slow", "beat", "agent"}
+SERVICES = {"postgres", "redis", "migrate", "web", "due", "slow", "beat", "invite", "agent"}
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +35,15 @@ def test_it_has_every_part(services: dict[str, dict[str, Any]]) -> None:
 
 
 def test_every_lasting_part_has_a_health_check_and_comes_back(services: dict[str, dict[str, Any]]) -> None:
-    lasting = {name: s for name, s in services.items() if name != "migrate"}
+    lasting = {name: s for name, s in services.items() if name not in ("migrate", "invite")}
     assert all(s["healthcheck"]["test"] for s in lasting.values())
     assert all(s["restart"] == "unless-stopped" for s in lasting.values())
-    assert services["migrate"]["restart"] == "no"
+    assert services["migrate"]["restart"] == services["invite"]["restart"] == "no"
 
 
 def test_nothing_starts_before_what_it_needs(services: dict[str, dict[str, Any]]) -> None:
     assert services["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
-    for name in ("web", "due", "slow", "beat"):
+    for name in ("web", "due", "slow", "beat", "invite"):
         assert services[name]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
 
 
@@ -95,7 +95,20 @@ def test_the_simulated_agent_stands_apart(services: dict[str, dict[str, Any]]) -
     agent = services["agent"]
     assert "--simulate" in " ".join(words(agent))
     assert "environment" not in agent
-    assert agent["secrets"] == ["join_code"]
+    assert "secrets" not in agent
+
+
+def test_the_simulated_agent_starts_with_the_rest_and_finds_its_code(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    agent, invite = services["agent"], services["invite"]
+    assert "profiles" not in agent
+    assert agent["depends_on"]["invite"]["condition"] == "service_completed_successfully"
+    (folder,) = {volume.split(":")[1] for volume in invite["volumes"]}
+    assert f"{folder}/code" in " ".join(words(agent))
+    assert f"invite:{folder}:ro" in agent["volumes"]
+    # The volume takes its owner from the folder in the image.
+    assert folder in (ROOT / "Dockerfile").read_text()
 
 
 def test_the_image_runs_as_an_ordinary_user_with_its_static_files() -> None:

@@ -30,6 +30,7 @@ def run(name: str, *arguments: str, typed: str = "", monkeypatch: pytest.MonkeyP
 
 def test_a_portal_is_set_up_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     run("pool_make", "lab", "--zone", "Asia/Shanghai")
+    run("pool_make", "lab", "--unless-there")
     run("team_make", "robots")
     run("team_make", "robots-night", "--parent", "robots")
     run("user_make", "nina", "--role", "admin", typed="right-horse\n", monkeypatch=monkeypatch)
