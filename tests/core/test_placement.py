@@ -316,3 +316,8 @@ def test_a_driver_that_allows_fewer_instances_is_believed() -> None:
 def test_a_whole_gpu_that_grew_since_it_was_picked_is_looked_at_entirely() -> None:
     card = gpu(use=Use.WHOLE, busy=[wall(7, 1, span(0, 1))])
     assert clash([card], [replace(pick(card, None, 0), size=4)], span(0, 1)) == "busy"
+
+
+def test_a_pick_whose_profile_has_changed_its_size_is_no_placement() -> None:
+    card = gpu()
+    assert clash([card], [replace(pick(card, "2g.20gb", 0), size=1)], span(0, 1)) == "no_such_placement"
