@@ -127,7 +127,10 @@ def _seen(request: Request, pk: uuid.UUID) -> Row:
 
 
 def resource(view: ReservationView) -> dict[str, Any]:
-    """A reservation as REST shows it; times in UTC."""
+    """A reservation as REST shows it; times in UTC.
+
+    `unknown_since`: those of its nodes that are not heard from, null for one that never was.
+    """
     return {
         "id": str(view.id),
         "state": view.state,
@@ -142,6 +145,7 @@ def resource(view: ReservationView) -> dict[str, Any]:
         "owner": view.owner,
         "booked_by": view.booked_by,
         "ask": view.ask,
+        "unknown_since": {node: instant(since) for node, since in view.unknown_since.items()},
         "allocations": [_allocation(a) for a in view.allocations],
     }
 
