@@ -23,7 +23,10 @@ from pool.models import (
     Reservation,
 )
 from pool.queries import clock
+from pool.queries.snapshot import Snapshot
+from pool.services import plans
 from pool.services.idempotency import Claim
+from pool.services.plans import Plan, Wanted
 from tests.scene import H100, HALF, NOON, ONE_SLICE, WHOLE, Scene, add_node, hours, make_scene, refused
 
 pytestmark = pytest.mark.django_db
@@ -131,6 +134,58 @@ def test_a_booking_on_a_span_that_is_not_clean_waits_for_it() -> None:
     later = scene.book(WHOLE, now=NOON + hours(1))
     assert (later.state, later.state_reason) == ("starting", "waiting_for_cleanup")
     assert Allocation.objects.get(reservation=later).wanted_at is None
+
+
+# --- Overtaken ------------------------------------------------------------------
+
+
+def test_overtaken_twice_it_decides_the_third_time_under_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = make_scene()
+    add_node(scene.pool, mig_gpus=0, whole_gpus=3)
+    choose, quicker = plans.choose, iter(range(2))
+
+    def one_and_be_overtaken(snap: Snapshot, wanted: Wanted) -> list[Plan]:
+        found = choose(snap, wanted)[:1]
+        if snap.change in quicker:
+            # Somebody takes just that GPU before we can confirm.
+            with monkeypatch.context() as usual:
+                usual.setattr(plans, "choose", choose)
+                scene.book(WHOLE, actor=scene.sam, team="speech", start=NOON + hours(1))
+        return found
+
+    monkeypatch.setattr(plans, "choose", one_and_be_overtaken)
+    booked = scene.book(WHOLE, start=NOON + hours(1))
+    gpus = list(Allocation.objects.values_list("gpu", flat=True))
+    assert len(gpus) == len(set(gpus)) == 3
+    assert Allocation.objects.get(reservation=booked).gpu_id == max(gpus)
+
+
+def test_a_change_elsewhere_does_not_cost_the_plan(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = plans.choose
+
+    def change_meanwhile(snap: Snapshot, wanted: Wanted) -> list[Plan]:
+        found = choose(snap, wanted)
+        Pool.objects.filter(change=0).update(change=5)
+        return found
+
+    monkeypatch.setattr(plans, "choose", change_meanwhile)
+    scene.book()
+    assert Pool.objects.get().change == 6
+
+
+def test_a_refusal_on_a_reading_that_was_changed_meanwhile_is_looked_at_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Gpu.objects.update(frozen=True)
+    choose = plans.choose
+
+    def thaw_meanwhile(snap: Snapshot, wanted: Wanted) -> list[Plan]:
+        if Gpu.objects.filter(frozen=True).update(frozen=False):
+            Pool.objects.update(change=F("change") + 1)
+        return choose(snap, wanted)
+
+    monkeypatch.setattr(plans, "choose", thaw_meanwhile)
+    assert scene.book().state == "starting"
 
 
 # --- Quota ----------------------------------------------------------------------
