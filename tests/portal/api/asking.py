@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.test import Client
+
+from pool.queries import clock
 
 BODY = {
     "team": "vision",
@@ -53,3 +56,17 @@ def problem(response: Any, status: int, code: str) -> dict[str, Any]:
 def wrong(response: Any) -> set[tuple[str, str]]:
     """Pointer and code of each wrong field of a 422."""
     return {(error["pointer"], error["code"]) for error in problem(response, 422, "invalid")["errors"]}
+
+
+def later(**delta: float) -> str:
+    """So much from now, as a time in a body."""
+    return (clock.now() + timedelta(**delta)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def tomorrow(body: dict[str, Any] = BODY, **over: Any) -> dict[str, Any]:
+    return body | {"start": later(days=1)} | over
+
+
+def ask(**over: Any) -> dict[str, Any]:
+    """An ordinary booking that asks for something else."""
+    return BODY | {"ask": BODY["ask"] | over}

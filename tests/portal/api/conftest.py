@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,3 +21,14 @@ def api(db: None) -> Callable[..., Any]:
         return Api(raw)
 
     return make
+
+
+@pytest.fixture
+def nothing_written(db: None) -> Iterator[None]:
+    """After the test there is no reservation, no event of one, no key."""
+    from pool.models import Event, IdempotencyKey, Reservation
+
+    yield
+    assert not Reservation.objects.exists()
+    assert not Event.objects.filter(verb__startswith="reservation.").exists()
+    assert not IdempotencyKey.objects.exists()

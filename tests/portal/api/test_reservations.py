@@ -10,38 +10,15 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from pool.models import Event, IdempotencyKey, Membership, Pool, QuotaLine, Reservation
+from pool.models import Node, Pool, QuotaLine, Reservation
 from pool.queries import clock
 from pool.services import broker
-from tests.portal.api.asking import BODY, RESERVATIONS, problem, wrong
-
-UTC_Z = "%Y-%m-%dT%H:%M:%SZ"
-
-
-def later(**delta):
-    return (clock.now() + timedelta(**delta)).strftime(UTC_Z)
-
-
-def tomorrow(body=BODY, **over):
-    return body | {"start": later(days=1)} | over
-
-
-def ask(**over):
-    return BODY | {"ask": BODY["ask"] | over}
+from tests.portal.api.asking import BODY, RESERVATIONS, ask, later, problem, tomorrow, wrong
 
 
 @pytest.fixture
 def lead(api, lena, node):
     return api(lena)
-
-
-@pytest.fixture
-def nothing_written(db):
-    """After the test there is no reservation, no event of one, no key."""
-    yield
-    assert not Reservation.objects.exists()
-    assert not Event.objects.filter(verb__startswith="reservation.").exists()
-    assert not IdempotencyKey.objects.exists()
 
 
 # --- The answer -------------------------------------------------------------------
@@ -65,6 +42,7 @@ def test_it_books_now_and_answers_what_was_granted(lead):
         "owner",
         "booked_by",
         "ask",
+        "unknown_since",
         "allocations",
     }
     assert (body["state"], body["team"], body["pool"]) == ("starting", "vision", "main")
@@ -74,6 +52,17 @@ def test_it_books_now_and_answers_what_was_granted(lead):
     assert len(body["allocations"]) == 2
     assert response["Location"] == f"http://testserver{RESERVATIONS}/{body['id']}"
     assert response["ETag"] == f'"r{body["version"]}"'
+
+
+def test_it_stays_as_it_is_and_says_so_when_its_node_is_not_heard_from(lead, node):
+    made = lead.book().json()
+    node.follow()
+    assert lead.get(f"{RESERVATIONS}/{made['id']}").json()["unknown_since"] == {}
+    since = clock.real_now() - timedelta(hours=1)
+    Node.objects.update(received_at=since)
+    shown = lead.get(f"{RESERVATIONS}/{made['id']}").json()
+    assert shown["state"] == "active"
+    assert shown["unknown_since"] == {"node-1": since.isoformat().replace("+00:00", "Z")}
 
 
 def test_it_tells_where_each_slice_is(lead, node):
@@ -248,72 +237,6 @@ def test_it_refuses_it_deep_inside(lead, nothing_written, deep):
     assert wrong(lead.book(BODY | {"ask": over[deep]})) == {(deep, "bad_characters")}
 
 
-# --- Who ---------------------------------------------------------------------------
-
-
-def test_a_lead_books_for_a_service_account_and_the_audit_keeps_who_did(lead):
-    body = lead.book(BODY | {"owner": "robot"}).json()
-    assert (body["owner"], body["booked_by"]) == ("robot", "lena")
-    assert Event.objects.get(verb="reservation.booked").actor_label == "lena"
-
-
-def test_the_owner_may_release_what_a_lead_booked(lead, api, robot):
-    made = lead.book(tomorrow(owner="robot")).json()
-    assert api(robot).post(f"{RESERVATIONS}/{made['id']}/release").json()["state"] == "cancelled"
-
-
-def test_a_member_books_but_not_for_others(api, milo, node):
-    member = api(milo)
-    assert member.book().status_code == 201
-    problem(member.book(BODY | {"owner": "lena"}), 403, "forbidden")
-
-
-def test_an_owner_outside_the_team_is_refused(lead, nothing_written):
-    assert wrong(lead.book(BODY | {"owner": "sam"})) == {("/owner", "not_a_member")}
-
-
-@pytest.mark.parametrize("who", ["otto", "ada", "anna"])
-def test_global_roles_do_not_spend_a_teams_quota(api, cast, node, who, nothing_written):
-    assert api(getattr(cast, who)).book().status_code in (403, 404)
-
-
-@pytest.mark.parametrize("action", ["", "/extend", "/release", "/events"])
-def test_a_strangers_id_is_like_one_that_does_not_exist(lead, api, sam, action):
-    made = lead.book(tomorrow()).json()["id"]
-    nobody = "0190a1b2-0000-7000-8000-000000000000"
-    stranger = api(sam)
-    body = {"duration": "PT1H"} if action == "/extend" else {}
-    answers = []
-    for pk in (made, nobody):
-        path = f"{RESERVATIONS}/{pk}{action}"
-        response = stranger.post(path, body) if action in ("/extend", "/release") else stranger.get(path)
-        answers.append({**problem(response, 404, "not_found"), "request_id": ""})
-    assert answers[0] == answers[1]
-    assert Reservation.objects.get().state == "scheduled"
-
-
-def test_a_refusal_names_no_other_team(lead, api, sam, speech):
-    taken = {"team": "speech", "ask": {"kind": "mig", "profile": "7g.80gb"}, "title": "Sams secret"}
-    assert api(sam).book(tomorrow(**taken)).status_code == 201
-    refused = lead.book(tomorrow(ask(profile="7g.80gb", count=1)))
-    problem(refused, 409, "no_capacity")
-    assert b"speech" not in refused.content
-    assert b"secret" not in refused.content
-    assert b"sam" not in refused.content
-
-
-def test_a_token_of_a_team_reaches_only_that_team(api, lena, speech, vision, node):
-    Membership.objects.create(user=lena, team=speech, role="lead")
-    wide, narrow = api(lena), api(lena, team=vision)
-    theirs = wide.book(tomorrow(team="speech")).json()["id"]
-    ours = narrow.book(tomorrow()).json()["id"]
-    problem(narrow.book(tomorrow(team="speech")), 403, "forbidden")
-    problem(narrow.get(f"{RESERVATIONS}/{theirs}"), 404, "not_found")
-    problem(narrow.post(f"{RESERVATIONS}/{theirs}/release"), 404, "not_found")
-    assert [one["id"] for one in narrow.get(RESERVATIONS).json()["results"]] == [ours]
-    assert len(wide.get(RESERVATIONS).json()["results"]) == 2
-
-
 # --- Later ---------------------------------------------------------------------------
 
 
@@ -379,134 +302,6 @@ def test_it_tells_what_happened(lead):
     assert [event["verb"] for event in events] == ["reservation.booked", "reservation.cancelled"]
     assert events[0]["request_id"] == "trace-me-0001"
     assert events[0]["actor"] == "lena"
-
-
-# --- Lists ----------------------------------------------------------------------------
-
-
-def test_it_lists_newest_first_in_pages_without_a_row_twice(lead):
-    made = [lead.book(tomorrow(ask(count=1), title=str(n))).json()["id"] for n in range(5)]
-    address, found = f"{RESERVATIONS}?limit=2&team=vision", []
-    while address:
-        response = lead.get(address)
-        found += [one["id"] for one in response.json()["results"]]
-        address = response.json()["next"]
-        assert ('rel="next"' in response.headers.get("Link", "")) == bool(address)
-    assert found == made[::-1]
-
-
-def test_it_filters_by_team_state_and_time(lead, api, sam):
-    mine = lead.book(tomorrow()).json()["id"]
-    gone = lead.book(tomorrow(start=later(days=3))).json()["id"]
-    lead.post(f"{RESERVATIONS}/{gone}/release")
-    api(sam).book(tomorrow(team="speech"))
-
-    def listed(query):
-        return [one["id"] for one in lead.get(f"{RESERVATIONS}?{query}").json()["results"]]
-
-    assert listed("") == [gone, mine]
-    assert listed("state=scheduled") == [mine]
-    assert listed("state=scheduled,cancelled") == listed("state=scheduled&state=cancelled") == [gone, mine]
-    assert listed("team=speech") == []
-    assert listed(f"overlaps={later(days=1)}/{later(days=1, hours=1)}") == [mine]
-    assert listed(f"overlaps={later(days=2)}/{later(days=5)}") == [gone]
-    east = (clock.now() + timedelta(days=1, hours=8)).strftime("%Y-%m-%dT%H:%M:%S+08:00")
-    assert listed(f"overlaps={east}/{later(days=1, hours=1)}") == [mine]
-
-
-@pytest.mark.parametrize(
-    ("query", "status", "code"),
-    [
-        ("colour=red", 400, "unknown_parameter"),
-        ("state=happy", 422, "invalid"),
-        ("state=", 422, "invalid"),
-        ("limit=0", 422, "invalid"),
-        ("limit=501", 422, "invalid"),
-        ("team=%00", 422, "invalid"),
-        ("cursor=abc", 400, "malformed"),
-        ("cursor=WzEsMl0", 400, "malformed"),
-        ("overlaps=2027-03-01T10:00:00/2027-03-02T10:00:00", 400, "naive_time"),
-        ("overlaps=2027-03-01T10:00:00Z", 422, "invalid"),
-        ("overlaps=b/a", 400, "malformed"),
-        ("overlaps=2027-03-02T10:00:00Z/2027-03-01T10:00:00Z", 422, "invalid"),
-    ],
-)
-def test_it_refuses_a_filter_that_it_cannot_read(lead, query, status, code):
-    problem(lead.get(f"{RESERVATIONS}?{query}"), status, code)
-
-
-def test_a_list_costs_the_same_four_statements_whatever_its_length(lead, django_assert_num_queries):
-    lead.book(tomorrow(ask(count=1)))
-    with django_assert_num_queries(4):
-        lead.get(RESERVATIONS)
-    for _ in range(4):
-        lead.book(tomorrow(ask(count=1)))
-    with django_assert_num_queries(4):
-        lead.get(RESERVATIONS)
-
-
-# --- Keys ------------------------------------------------------------------------------
-
-
-def test_the_same_key_and_body_answer_the_first_result_as_it_is_now(lead, node):
-    first = lead.book(Idempotency_Key="build-17")
-    assert "Idempotency-Replayed" not in first.headers
-    node.follow()
-    shuffled = dict(reversed(BODY.items()))
-    second = lead.book(shuffled, Idempotency_Key="build-17")
-    assert (second.status_code, second["Idempotency-Replayed"]) == (201, "true")
-    assert second.json()["id"] == first.json()["id"]
-    assert second.json()["state"] == "active"
-    assert Reservation.objects.count() == 1
-
-
-def test_the_same_key_with_another_body_is_refused(lead):
-    lead.book(Idempotency_Key="build-17")
-    problem(lead.book(BODY | {"title": "other"}, Idempotency_Key="build-17"), 422, "key_reused")
-    assert Reservation.objects.count() == 1
-
-
-def test_a_key_belongs_to_one_token(lead, api, milo):
-    lead.book(Idempotency_Key="build-17")
-    other = api(milo).book(Idempotency_Key="build-17")
-    assert other.status_code == 201
-    assert "Idempotency-Replayed" not in other.headers
-    assert Reservation.objects.count() == 2
-
-
-def test_a_refusal_is_not_kept_so_that_a_retry_may_win(lead):
-    QuotaLine.objects.filter(team__name="vision").update(guaranteed_milli=0, cap_milli=200)
-    problem(lead.book(Idempotency_Key="build-17"), 409, "quota_exceeded")
-    QuotaLine.objects.filter(team__name="vision").update(cap_milli=2000)
-    assert lead.book(Idempotency_Key="build-17").status_code == 201
-
-
-@pytest.mark.parametrize("key", ["", "two words", "x" * 256, "tab\tbed", "é"])
-def test_it_refuses_a_key_that_is_none(lead, nothing_written, key):
-    problem(lead.book(Idempotency_Key=key), 400, "malformed")
-
-
-def test_it_takes_a_key_of_255_characters(lead):
-    assert lead.book(Idempotency_Key="k" * 255).status_code == 201
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_key_that_another_request_has_is_in_progress(lead):
-    """Another connection holds the key's lock, as a request in mid-transaction would."""
-    from django.db import connections
-
-    from pool.services.idempotency import Claim
-
-    token = lead.token.split("_")[1]
-    claim = Claim(f"token:{token}", "POST", RESERVATIONS, "build-17", "")
-    other = connections.create_connection("default")
-    try:
-        with other.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [claim.number])
-        problem(lead.book(Idempotency_Key="build-17"), 409, "in_progress")
-    finally:
-        other.close()
-    assert lead.book(Idempotency_Key="build-17").status_code == 201
 
 
 @pytest.mark.django_db(transaction=True)
