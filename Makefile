@@ -36,7 +36,7 @@ demo: install
 	@exec $(BIN)/python -m portal.demo --port $(PORT)
 
 test: install
-	@GPUPOOL_EMBEDDED=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@GPUPOOL_EMBEDDED=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: install
 	$(BIN)/ruff check .

@@ -91,11 +91,21 @@ def with_password(url: str, password: str) -> str:
     return parts._replace(netloc=f"{user.partition(':')[0]}:{quote(password, safe='')}@{host}").geturl()
 
 
+def _prepared(wanted: str) -> dict[str, Any]:
+    # Statements are prepared from their fifth use on: it halves what PostgreSQL spends on a booking.
+    if wanted == "yes":
+        return {"server_side_binding": True, "prepare_threshold": 5}
+    if wanted == "no":
+        return {}
+    raise ImproperlyConfigured("DATABASE_URL: prepare must be yes or no.")
+
+
 def database(url: str, pool_size: int) -> dict[str, Any]:
     """Django's description of the database behind a postgresql:// address.
 
     `pool_size` 0 gives each thread its own connection. The address's query is
-    handed to libpq; `host` there may name the folder of a unix socket.
+    handed to libpq; `host` there may name the folder of a unix socket, and
+    `prepare=no` suits a pooler that shares connections between transactions.
     """
     try:
         parts = urlsplit(url)
@@ -111,6 +121,8 @@ def database(url: str, pool_size: int) -> dict[str, Any]:
     if not name:
         raise ImproperlyConfigured("DATABASE_URL names no database.")
     host = options.pop("host", "") or unquote(parts.hostname or "")
+    options.setdefault("connect_timeout", "5")
+    options |= _prepared(options.pop("prepare", "yes"))
     if pool_size:
         # The pool's attempts to reconnect lie further and further apart, so that after an outage it would
         # wait as long again: it gives up early, and whoever asks next begins anew.

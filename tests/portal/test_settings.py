@@ -157,12 +157,22 @@ def test_a_database_address_is_taken_apart() -> None:
         "5433",
         "gpu pool",
     )
-    assert found["OPTIONS"] == {"sslmode": "require"}
+    assert found["OPTIONS"]["sslmode"] == "require"
 
 
 def test_a_database_behind_a_socket_is_found_by_its_folder() -> None:
     found = env.database("postgresql://gpupool@/gpupool?host=/tmp/gp-1", pool_size=0)
-    assert (found["HOST"], found["PORT"], found["OPTIONS"]) == ("/tmp/gp-1", "", {})
+    assert (found["HOST"], found["PORT"]) == ("/tmp/gp-1", "")
+    assert "host" not in found["OPTIONS"]
+
+
+def test_statements_are_prepared_unless_a_pooler_forbids_it() -> None:
+    assert env.database("postgresql://db/gpupool", pool_size=0)["OPTIONS"]["prepare_threshold"] == 5
+    assert (
+        "prepare_threshold" not in env.database("postgresql://db/gpupool?prepare=no", pool_size=0)["OPTIONS"]
+    )
+    with pytest.raises(ImproperlyConfigured, match="prepare must be yes or no"):
+        env.database("postgresql://db/gpupool?prepare=maybe", pool_size=0)
 
 
 def test_a_pool_of_connections_excludes_persistent_ones() -> None:
