@@ -9,6 +9,10 @@ written: grants.py.
 from __future__ import annotations
 
 import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -35,6 +39,9 @@ log = logging.getLogger(__name__)
 HORIZONS = (timedelta(hours=6), timedelta(days=2), timedelta(days=14))
 #: Tries that think without the lock, before one that decides under it.
 TRIES = 2
+#: How long a thread waits for the one before it; a booking never fails over it.
+TURN_S = 1.0
+_turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 class _Overtaken(Exception):
@@ -70,13 +77,32 @@ def book(
     done = _replayed(claim, now)
     if done is None:
         try:
-            return _try(wishes.check(asked), claim)
+            wish = wishes.check(asked)
+            with _turn(wish.pool.pk):
+                return _try(wish, claim)
         except Refusal:
             # The same request may have been carried out beside this one, and taken what is now missing.
             done = _replayed(claim, now)
             if done is None:
                 raise
     return done
+
+
+@contextmanager
+def _turn(pool_id: int) -> Iterator[None]:
+    """Threads of one process book in a pool one after the other.
+
+    Only for speed: those that think on the same reading would have to look
+    again under the pool's lock, each holding it for longer. No database
+    connection is in a transaction while it waits.
+    """
+    turn = _turns[pool_id]
+    mine = turn.acquire(timeout=TURN_S)
+    try:
+        yield
+    finally:
+        if mine:
+            turn.release()
 
 
 def _replayed(claim: Claim | None, now: datetime) -> Reservation | None:

@@ -14,7 +14,7 @@ from django.db import connection
 
 from pool.core.errors import Refusal
 from pool.models import Allocation, Pool
-from pool.services import locks, plans
+from pool.services import booking, locks, plans
 
 PATIENCE_S = 20.0
 
@@ -55,7 +55,8 @@ class Meeting:
 
 
 def think_together(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """Let all have chosen on the same reading before the first of them goes on."""
+    """Let all have chosen on the same reading before the first of them goes on, as in several processes."""
+    monkeypatch.setattr(booking, "TURN_S", 0.0)
     meeting = Meeting(number)
     choose = plans.choose
 
