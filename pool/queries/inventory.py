@@ -141,6 +141,11 @@ def profiles(pool: Pool | None) -> list[ProfileRow]:
     return sorted(found.values(), key=lambda row: (row.model, row.size, row.name))
 
 
+def reported_names() -> frozenset[str]:
+    """The names of all profiles that GPUs offer now, also of those that the catalogue lacks."""
+    return frozenset(row.name for row in profiles(None))
+
+
 def _profile_row(profile: mig.Profile, model: str, grid: int, capacity: int) -> ProfileRow:
     return ProfileRow(
         name=profile.name,

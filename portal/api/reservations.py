@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.period import Period, parse_instant
 from pool.core.states import State
-from pool.queries import access, clock
+from pool.queries import access, clock, inventory
 from pool.queries import reservations as queries
 from pool.services import reservations as services
 from pool.services.idempotency import Claim, fingerprint
@@ -51,7 +51,7 @@ class Reservations(Door):
 
     def post(self, request: Request) -> HttpResponse:
         body = json_object(request)
-        wish = wishes.booking(body)
+        wish = wishes.booking(body, inventory.reported_names)
         team = bound_team(request)
         if team is not None and team.name != wish.team:
             raise Refusal(Code.FORBIDDEN, token_team=team.name)

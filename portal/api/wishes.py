@@ -5,12 +5,13 @@ All wrong fields are told at once. What an ask may contain: pool/core/shapes.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from pool.core import mig
 from pool.core.errors import FieldError, Invalid
 from pool.core.period import parse_duration, parse_instant
 from pool.core.shapes import Ask, Class, parse_ask
@@ -93,11 +94,15 @@ class _Reader:
             return Extension(None, None)
         return Extension(self.parsed("end", parse_instant), self.parsed("duration", parse_duration))
 
-    def ask(self) -> Ask | None:
+    def ask(self, reported_names: Callable[[], Collection[str]]) -> Ask | None:
         if "ask" not in self.body:
             return self._wrong("ask", "required", None)
+        raw = self.body["ask"]
+        name = raw.get("profile") if isinstance(raw, dict) else None
+        # Nearly all asks name a profile of the catalogue: those cost no look at the inventory.
+        named_by_drivers = isinstance(name, str) and name not in mig.profile_names()
         try:
-            return parse_ask(self.body["ask"])
+            return parse_ask(raw, reported_names=reported_names() if named_by_drivers else ())
         except Invalid as refused:
             self.errors += refused.errors
             return None
@@ -118,11 +123,14 @@ class _Reader:
         return instead
 
 
-def booking(body: Mapping[str, Any]) -> Booking:
-    """The body of POST /reservations. Raises Invalid (422), or NAIVE_TIME and MALFORMED for times (400)."""
+def booking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] = frozenset) -> Booking:
+    """The body of POST /reservations. Raises Invalid (422), or NAIVE_TIME and MALFORMED for times (400).
+
+    `reported_names` gives the profile names that drivers print and the catalogue may lack.
+    """
     read = _Reader(body, BOOKING)
     until = read.end_or_duration()
-    ask = read.ask()
+    ask = read.ask(reported_names)
     wish = partial(
         Booking,
         team=read.text("team", NAME_LIMIT),

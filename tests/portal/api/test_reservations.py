@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from pool.models import Node, Pool, QuotaLine, Reservation
+from pool.models import Gpu, Node, Pool, QuotaLine, Reservation
 from pool.queries import clock
 from pool.services import broker
 from tests.portal.api.asking import BODY, RESERVATIONS, ask, later, problem, tomorrow, wrong
@@ -319,6 +319,17 @@ def test_a_redis_that_is_closed_or_silent_costs_a_booking_little(lead, settings,
         broker.forget()
     assert response.status_code == 201
     assert took < 1.5
+
+
+def test_a_name_that_only_a_driver_prints_can_be_asked_for(lead):
+    """Names follow the driver's rounding, so one may be new to the catalogue."""
+    gpu = Gpu.objects.get()
+    offer = next(one for one in gpu.profiles if one["name"] == "MIG 1g.10gb")
+    offer["name"] = "MIG 1g.11gb"
+    gpu.save(update_fields=["profiles"])
+    body = lead.book(ask(profile="1g.11gb")).json()
+    assert body["allocations"][0]["profile"] == "1g.11gb"
+    assert wrong(lead.book(ask(profile="1g.12345gb"))) == {("/ask/profile", "unknown_profile")}
 
 
 # --- Everywhere --------------------------------------------------------------------------
