@@ -62,9 +62,9 @@ def due(*, now: datetime) -> Swept | None:
             return None
         until = time.monotonic() + RUN_SECONDS
         done = Swept()
-        telemetry.mark_silent(received=clock.real_now())
         for pool_id in list(Pool.objects.order_by("pk").values_list("pk", flat=True)):
             try:
+                telemetry.mark_silent(pool_id=pool_id, received=clock.real_now())
                 done += _sweep_pool(pool_id, now, until)
             except Refusal as refusal:
                 # The pool's lock was not given in time; the next run comes in two seconds.
@@ -182,10 +182,10 @@ class _Aside:
 
 
 def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
-    """Ends first, then starts, in batches; what waits for its start gets one look a run."""
+    """Ends first, then starts, in batches; then each start that waits gets one look."""
     aside = _Aside("due")
     done = Swept()
-    for select, once in ((_over, False), (_to_start, False), (_waiting, True)):
+    for select in (_over, _to_start):
         pace = _Pace()
         while time.monotonic() < until:
             rows = select(pool_id, now).exclude(pk__in=aside.hidden)
@@ -194,8 +194,13 @@ def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
                 break
             with pace.measured():
                 done += _batch(pool_id, ids, now, aside)
-            if once:
-                break
+    # What waits goes on waiting after its look, so the list is read once.
+    waiting = list(_waiting(pool_id, now).exclude(pk__in=aside.hidden).values_list("pk", flat=True))
+    pace = _Pace()
+    while waiting and time.monotonic() < until:
+        ids, waiting = waiting[: pace.size], waiting[pace.size :]
+        with pace.measured():
+            done += _batch(pool_id, ids, now, aside)
     return done
 
 
@@ -210,23 +215,25 @@ def _to_start(pool_id: int, now: datetime) -> QuerySet[Reservation]:
 
 
 def _waiting(pool_id: int, now: datetime) -> QuerySet[Reservation]:
-    """Starts that something was in the way of."""
+    """Starts that something was in the way of; a frozen pool has told them, and gets no further look."""
     unwanted = Allocation.objects.filter(reservation=OuterRef("pk"), holds=True, wanted_at=None)
     rows = Reservation.objects.filter(Exists(unwanted), pool=pool_id, state=State.STARTING)
+    rows = rows.exclude(pool__frozen=True, state_reason=Reason.FROZEN)
     return rows.order_by("period__startswith", "pk")
 
 
-def _batch(pool_id: int, ids: list[UUID], now: datetime, aside: _Aside) -> Swept:
+def _batch(pool_id: int, ids: list[UUID], now: datetime, aside: _Aside, *, alone: bool = False) -> Swept:
+    """`alone`: without what starts where these end, which may be what broke the batch."""
     try:
-        done = _sweep(pool_id=pool_id, ids=ids, now=now)
+        done = _sweep(pool_id=pool_id, ids=ids, now=now, alone=alone)
     except Exception as error:
         if _passes(error):
             raise
-        if len(ids) == 1:
-            aside.put(ids[0], error)
-            return Swept(set_aside=1)
-        parts = (_batch(pool_id, [one], now, aside) for one in ids)
-        return sum(parts, Swept())
+        if not alone:
+            parts = (_batch(pool_id, [one], now, aside, alone=True) for one in ids)
+            return sum(parts, Swept())
+        aside.put(ids[0], error)
+        return Swept(set_aside=1)
     aside.clear(ids)
     return done
 
@@ -239,11 +246,11 @@ def _passes(error: Exception) -> bool:
 
 
 @locks.use_case
-def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime) -> Swept:
+def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -> Swept:
     """Do what is due for these rows as they are under the lock, and command each GPU once.
 
     A start on a GPU where something ends comes in the same transaction: the
-    wanted layout goes from one stay to the next without a gap.
+    wanted layout goes from one stay to the next without a gap; not so `alone`.
     """
     pool = locks.pool(pool_id)
     over = list(_over(pool_id, now).filter(pk__in=ids))
@@ -252,7 +259,8 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime) -> Swept:
         [row for row in over if row.state == State.STARTING], Reason.NEVER_STARTED, now=now
     )
     touched |= reservations.end([row for row in over if row.state == State.ACTIVE], Reason.TIME_UP, now=now)
-    new = list(_to_start(pool_id, now).filter(Q(pk__in=ids) | Q(allocations__gpu__in=touched)).distinct())
+    next_stays = Q(allocations__gpu__in=() if alone else touched)
+    new = list(_to_start(pool_id, now).filter(Q(pk__in=ids) | next_stays).distinct())
     waiting = list(_waiting(pool_id, now).filter(pk__in=ids))
     touched |= starts.start(pool, [*new, *waiting], now)
     commands.issue(locks.gpus(touched), now)

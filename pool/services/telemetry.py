@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
+from django.db.models import F
 
 from pool.core import health, observed, wire
 from pool.core.errors import Code, Refusal
@@ -64,20 +65,18 @@ def record(
 
 
 @locks.use_case
-def mark_silent(*, received: datetime) -> int:
-    """Set unknown the GPUs of nodes that have missed three reports; returns how many nodes. Real time.
+def mark_silent(*, pool_id: int, received: datetime) -> int:
+    """Set unknown the GPUs of the pool's nodes that have missed three reports; returns how many. Real time.
 
     The due lane calls this. A node that was never heard has no GPUs to mark.
     """
     last = received - timedelta(seconds=settings.REPORT_SECONDS * health.MISSED)
-    silent = Node.objects.filter(unknown_since=None, received_at__lt=last)
-    count = 0
-    for pool_id in sorted(set(silent.values_list("pool", flat=True))):
-        locks.changed(locks.pool(pool_id))
-        for node in list(silent.filter(pool=pool_id).order_by("pk")):
-            # Asked again in the statement: a report may have come between the two.
-            count += silent.filter(pk=node.pk).update(unknown_since=node.received_at, good_reports=0)
-    return count
+    silent = Node.objects.filter(pool=pool_id, unknown_since=None, received_at__lt=last)
+    if not silent.exists():
+        return 0
+    locks.changed(locks.pool(pool_id))
+    # Asked again in the statement: a report may have come between the two.
+    return silent.update(unknown_since=F("received_at"), good_reports=0)
 
 
 def _check(node: Node, report: wire.Report) -> None:

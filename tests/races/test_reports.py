@@ -58,7 +58,7 @@ def test_reports_bookings_and_freezes_at_once_lose_nothing(monkeypatch: pytest.M
             inventory.freeze(actor=cast.otto, target="node", id="node-1", frozen=frozen, now=clock.now())
 
     def silence() -> None:
-        telemetry.mark_silent(received=clock.real_now())
+        telemetry.mark_silent(pool_id=cast.main.pk, received=clock.real_now())
 
     jobs = [book, book, book, freeze, silence, *(node.follow for node in nodes)]
     with ThreadPoolExecutor(len(jobs)) as pool:

@@ -128,6 +128,37 @@ def test_what_waits_is_looked_at_again_and_starts(scene: Scene) -> None:
     assert Command.objects.count() == 1
 
 
+def test_what_waits_behind_many_others_gets_its_look_in_the_same_run(scene: Scene, monkeypatch: Any) -> None:
+    monkeypatch.setattr(lanes, "BATCH", 2)
+    monkeypatch.setattr(lanes, "LEAST_BATCH", 2)
+    add_node(scene.pool, "frozen")
+    for _ in range(5):
+        scene.book(start=NOON + hours(1))
+    Node.objects.update(frozen=True)
+    lanes.due(now=NOON + hours(1))
+    last = Reservation.objects.order_by("pk").last()
+    assert last is not None
+    Gpu.objects.filter(allocations__reservation=last).update(node=_thawed(scene))
+    lanes.due(now=NOON + hours(1))
+    last.refresh_from_db()
+    assert last.state_reason == "waiting_for_node"
+
+
+def _thawed(scene: Scene) -> Node:
+    add_node(scene.pool, "thawed", mig_gpus=0)
+    return Node.objects.get(name="thawed")
+
+
+def test_in_a_frozen_pool_what_was_told_so_is_not_looked_at_again(scene: Scene) -> None:
+    scene.book(start=NOON + hours(1))
+    Pool.objects.update(frozen=True)
+    lanes.due(now=NOON + hours(1))
+    with CaptureQueriesContext(connection) as made:
+        lanes.due(now=NOON + hours(1))
+    assert states() == ["starting"]
+    assert not any("FOR NO KEY UPDATE" in one["sql"] for one in made)
+
+
 def test_each_pool_is_dealt_with(scene: Scene) -> None:
     scene.book(start=NOON + hours(1))
     other = Pool.objects.create(name="other")
@@ -155,6 +186,24 @@ def test_the_number_of_statements_does_not_grow_with_the_rows(scene: Scene) -> N
 
     few, many = count(2, 1), count(20, 3)
     assert many <= few + 2
+
+
+def test_a_pool_whose_lock_is_not_given_stops_no_other_pool(scene: Scene, monkeypatch: Any) -> None:
+    scene.book(start=NOON + hours(1))
+    held = Pool.objects.create(name="another")
+    Reservation.objects.update(pool=held)
+    Node.objects.update(pool=held, received_at=clock.real_now() - timedelta(minutes=5))
+    add_node(scene.pool, "more")
+    scene.book(start=NOON + hours(1))
+    usual = locks.pool
+
+    def busy(pool_id: int) -> Pool:
+        if pool_id == held.pk:
+            raise Refusal(Code.BUSY)
+        return usual(pool_id)
+
+    monkeypatch.setattr(locks, "pool", busy)
+    assert lanes.due(now=NOON + hours(1)) == Swept(started=1)
 
 
 def test_it_marks_nodes_that_fell_silent(scene: Scene) -> None:
@@ -185,6 +234,17 @@ def test_a_bad_row_is_set_aside_with_its_error_and_stops_nobody(scene: Scene, mo
     assert good.state == "starting"
     row = SetAside.objects.get()
     assert (row.lane, row.subject, row.error, row.tries) == ("due", str(bad.pk), "ValueError: a bad row", 1)
+
+
+def test_an_end_is_not_held_up_by_a_bad_start_on_the_same_gpu(scene: Scene, monkeypatch: Any) -> None:
+    over = scene.book(FULL)
+    settle(scene.pool, Gpu.objects.get())
+    bad = scene.book(FULL, start=NOON + hours(1))
+    _break(monkeypatch, bad)
+    assert lanes.due(now=NOON + hours(1)) == Swept(ended=1, set_aside=1)
+    over.refresh_from_db()
+    assert over.state == "ending"
+    assert list(SetAside.objects.values_list("subject", flat=True)) == [str(bad.pk)]
 
 
 def test_what_was_set_aside_is_left_alone_until_its_time_and_waits_longer_each_time(

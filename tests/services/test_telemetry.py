@@ -203,8 +203,8 @@ def test_three_missed_reports_make_a_node_unknown_and_two_good_ones_bring_it_bac
     heard = Node.objects.get().received_at
     assert heard is not None
     later = heard + 46 * SECOND
-    assert telemetry.mark_silent(received=heard + 44 * SECOND) == 0
-    assert telemetry.mark_silent(received=later) == 1
+    assert telemetry.mark_silent(pool_id=node.row.pool_id, received=heard + 44 * SECOND) == 0
+    assert telemetry.mark_silent(pool_id=node.row.pool_id, received=later) == 1
     assert Node.objects.get().unknown_since == heard
     node.send(received=later + SECOND)
     assert Node.objects.get().unknown_since == heard
@@ -215,8 +215,8 @@ def test_three_missed_reports_make_a_node_unknown_and_two_good_ones_bring_it_bac
 def test_marking_silent_nodes_is_a_change_of_the_pool_only_once(node: SimNode) -> None:
     later = clock.real_now() + 60 * SECOND
     change = Pool.objects.get().change
-    telemetry.mark_silent(received=later)
-    telemetry.mark_silent(received=later)
+    telemetry.mark_silent(pool_id=node.row.pool_id, received=later)
+    telemetry.mark_silent(pool_id=node.row.pool_id, received=later)
     assert Pool.objects.get().change == change + 1
 
 
@@ -237,7 +237,17 @@ def test_a_good_report_before_a_new_silence_does_not_count(node: SimNode) -> Non
 
 def test_a_node_that_was_never_heard_is_not_marked(cast: Cast) -> None:
     Node.objects.create(pool=cast.main, name="new", machine_id="machine-new")
-    assert telemetry.mark_silent(received=clock.real_now() + timedelta(days=1)) == 0
+    tomorrow = clock.real_now() + timedelta(days=1)
+    assert telemetry.mark_silent(pool_id=cast.main.pk, received=tomorrow) == 0
+
+
+def test_nodes_that_fell_silent_together_are_marked_in_one_statement(cast: Cast) -> None:
+    for name in ("node-1", "node-2", "node-3"):
+        enrol_node(cast.main, name, managed=False)
+    later = clock.real_now() + 60 * SECOND
+    with CaptureQueriesContext(connection) as made:
+        assert telemetry.mark_silent(pool_id=cast.main.pk, received=later) == 3
+    assert sum(one["sql"].startswith('UPDATE "pool_node"') for one in made) == 1
 
 
 # --- The answer --------------------------------------------------------------------
