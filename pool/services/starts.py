@@ -60,13 +60,12 @@ def start(pool: Pool, rows: Sequence[Reservation], now: datetime, *, moves: int 
     """
     slices = _slices(rows)
     places = _places(pool, {one.gpu_id for mine in slices.values() for one in mine}, now)
+    reasons = {row.pk: Reason.FROZEN if pool.frozen else _in_the_way(slices[row.pk], places) for row in rows}
+    for row in _in_turn([row for row in rows if _goes_elsewhere(row, reasons[row.pk], now)], moves, now):
+        reasons[row.pk] = _move_elsewhere(pool, row, slices[row.pk], now) or reasons[row.pk]
     outcome: dict[Reason | None, list[Reservation]] = defaultdict(list)
     for row in rows:
-        reason = Reason.FROZEN if pool.frozen else _in_the_way(slices[row.pk], places)
-        if moves and _goes_elsewhere(row, reason, now):
-            moves -= 1
-            reason = _move_elsewhere(pool, row, slices[row.pk], now) or reason
-        outcome[reason].append(row)
+        outcome[reasons[row.pk]].append(row)
     for reason, waiting in outcome.items():
         if reason not in (None, Reason.MOVED):
             reservations.wait(waiting, reason, now=now)
@@ -146,6 +145,14 @@ def _stands_before(other: Allocation, one: Allocation) -> bool:
 
 def _goes_elsewhere(row: Reservation, reason: Reason | None, now: datetime) -> bool:
     return reason in _GONE or (reason in _OCCUPIED and now - row.period.lower >= FENCE)
+
+
+def _in_turn(rows: Sequence[Reservation], most: int, now: datetime) -> Sequence[Reservation]:
+    """At most so many, others each time: those that fit nowhere must not keep the rest from a try."""
+    if len(rows) <= most:
+        return rows
+    first = int(now.timestamp()) // 2 * most % len(rows)  # the lane comes every two seconds
+    return [*rows[first:], *rows[:first]][:most]
 
 
 def _move_elsewhere(

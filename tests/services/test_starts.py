@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -212,3 +212,17 @@ def test_only_some_are_placed_anew_at_a_time(two_nodes: Scene) -> None:
     assert state(booked) == ("starting", "node_unknown")
     start(two_nodes, [booked], moves=1)
     assert state(booked) == ("starting", "moved")
+
+
+def test_those_that_fit_nowhere_do_not_keep_the_rest_from_a_try() -> None:
+    scene = make_scene()
+    add_node(scene.pool, "a", mig_gpus=1, whole_gpus=2)
+    stuck = [scene.book(WHOLE, start=START) for _ in range(2)]
+    fits = scene.book(start=START)
+    Node.objects.filter(name="a").update(unknown_since=NOON)
+    add_node(scene.pool, "b")
+    rows = [*stuck, fits]
+    for second in range(0, 6, 2):
+        start(scene, rows, now=START + timedelta(seconds=second), moves=1)
+        rows = [row for row in rows if state(row)[1] == "node_unknown"]
+    assert (state(fits)[1], [state(row)[1] for row in stuck]) == ("moved", ["node_unknown"] * 2)
