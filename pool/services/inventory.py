@@ -12,14 +12,16 @@ from functools import partial
 from typing import Literal
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.roles import Action
-from pool.models import Allocation, Gpu, Node, NodeToken, Pool, User
+from pool.core.states import State
+from pool.models import Allocation, Blocker, Gpu, Node, NodeToken, Pool, User
 from pool.queries import access
 from pool.queries.gpus import against_managing
-from pool.services import broker, commands, events, locks
+from pool.queries.inventory import node_unknown
+from pool.services import broker, commands, events, locks, reservations
 from pool.services.enrolment import enrol, make_join_code
 from pool.services.teams import check_slug, check_zone
 
@@ -148,8 +150,9 @@ def retire(
     """Take a GPU, or a node with all its GPUs, out of the inventory; `retired` False brings GPUs back.
 
     A retired node's tokens and Redis user end, and another machine may join
-    under its name. What comes back is only observed. Refuses with FORBIDDEN,
-    NOT_FOUND, and with WRONG_STATE while there are bookings.
+    under its name. What comes back is only observed. What was ending on a GPU
+    that is lost or not heard from is written off. Refuses with FORBIDDEN,
+    NOT_FOUND, and with WRONG_STATE while there are other bookings.
     """
     access.require(actor, Action.MANAGE_NODE)
     of_target = Gpu.objects.filter(uuid=id) if target == "gpu" else Gpu.objects.filter(node__name=id)
@@ -157,6 +160,7 @@ def retire(
     rows = locks.gpus(of_target.values_list("pk", flat=True))
     rows = [row for row in rows if (row.retired_at is not None) != retired]
     if retired:
+        _write_off(rows, now)
         _refuse_booked(rows)
     _let_go(rows)
     for row in rows:
@@ -203,6 +207,20 @@ def _refuse_booked(rows: Collection[Gpu]) -> None:
     booked = sorted({str(pk) for pk in held.values_list("reservation_id", flat=True)})
     if booked:
         raise Refusal(Code.WRONG_STATE, state="booked", count=len(booked), reservations=booked[:NAMED])
+
+
+def _write_off(rows: Collection[Gpu], now: datetime) -> None:
+    """End what only waits to be seen clean on GPUs of which no report tells any more.
+
+    Nobody will ever see it, and nothing is placed there before the GPU is back and looked at.
+    """
+    lost = Q(state=None) | Q(state__lost=True) | Q(blockers__kind=Blocker.Kind.UNKNOWN)
+    ids = set(Gpu.objects.filter(lost, pk__in=[row.pk for row in rows]).values_list("pk", flat=True))
+    ids |= {row.pk for row in rows if node_unknown(row.node)}
+    left = Allocation.objects.filter(gpu__in=ids, holds=True, reservation__state=State.ENDING)
+    going = list(left.select_related("reservation"))
+    reservations.clean([one.pk for one in going], now=now)
+    reservations.close(list(reservations.by_id(going).values()), now=now)
 
 
 def _let_go(rows: Collection[Gpu]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pool.core.errors import Code, Invalid, Refusal
 from pool.core.shapes import MigAsk
-from pool.models import Command, Event, Gpu, Node, Pool, Reservation
+from pool.models import Allocation, Command, Event, Gpu, Node, Pool, Reservation
 from pool.queries import clock
 from pool.services import broker, inventory, reservations, tokens
 from tests.cast import Cast, SimNode, enrol_node
@@ -207,6 +207,43 @@ def test_a_gpu_with_bookings_is_not_retired(cast: Cast, node: SimNode) -> None:
     refused(Code.WRONG_STATE, inventory.retire, actor=cast.otto, target="gpu", id=node.gpus[0].uuid)
     refused(Code.WRONG_STATE, inventory.retire, actor=cast.otto, target="node", id="node-1")
     assert Gpu.objects.get().retired_at is None
+
+
+@pytest.mark.parametrize("gone", ["node", "card"])
+def test_what_was_ending_where_nobody_can_look_is_written_off_when_it_is_retired(
+    cast: Cast, node: SimNode, gone: str
+) -> None:
+    booked = book(cast)
+    node.follow()
+    reservations.release(actor=cast.lena, reservation_id=booked.pk, now=clock.now())
+    if gone == "node":
+        Node.objects.update(received_at=clock.real_now() - timedelta(days=1))
+    else:
+        node.send(node.report(gpus=()))
+    inventory.retire(actor=cast.otto, target="node", id="node-1", now=clock.now())
+    booked.refresh_from_db()
+    assert (booked.state, booked.state_reason) == ("ended", "released")
+    assert not Allocation.objects.filter(holds=True).exists()
+
+
+def test_what_is_ending_on_a_node_that_is_heard_is_seen_clean_before_it_retires(
+    cast: Cast, node: SimNode
+) -> None:
+    booked = book(cast)
+    node.follow()
+    reservations.release(actor=cast.lena, reservation_id=booked.pk, now=clock.now())
+    refused(Code.WRONG_STATE, inventory.retire, actor=cast.otto, target="node", id="node-1")
+    node.follow()
+    inventory.retire(actor=cast.otto, target="node", id="node-1", now=clock.now())
+
+
+def test_a_silent_node_is_not_retired_under_an_active_booking(cast: Cast, node: SimNode) -> None:
+    booked = book(cast)
+    node.follow()
+    Node.objects.update(received_at=clock.real_now() - timedelta(days=1))
+    refused(Code.WRONG_STATE, inventory.retire, actor=cast.otto, target="node", id="node-1")
+    booked.refresh_from_db()
+    assert booked.state == "active"
 
 
 def test_a_gpu_that_comes_back_is_only_observed(cast: Cast, node: SimNode) -> None:
