@@ -113,5 +113,13 @@ class Counter:
         except (FileNotFoundError, msgspec.DecodeError):
             last = _Seq("", 0)
         seq = last.seq + 1 if last.boot_id == boot_id else 1
-        write_whole(self._place.seq, msgspec.json.encode(_Seq(boot_id, seq)), durable=False)
+        self._write(boot_id, seq)
         return seq
+
+    def catch_up(self, boot_id: str, accepted: int, sent: int) -> None:
+        """Go on behind what the portal has: a count that was lost would be taken for older reports."""
+        if accepted > sent:
+            self._write(boot_id, accepted)
+
+    def _write(self, boot_id: str, seq: int) -> None:
+        write_whole(self._place.seq, msgspec.json.encode(_Seq(boot_id, seq)), durable=False)

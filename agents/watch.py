@@ -165,6 +165,7 @@ class Watch:
             self._failures = 0
             self._say_once("")
             self._accepted_at = report.sampled_at
+            self._counter.catch_up(report.boot_id, answer.accepted_seq, report.seq)
             self._folds.clear()
             self._heed(answer)
         self._leave_for_status(report)

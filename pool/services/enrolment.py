@@ -92,8 +92,10 @@ def _enrol(ask: wire.JoinAsk, now: datetime) -> tuple[Node, str, str]:
     node.broker_hash = secrets.plain(secret) if settings.NODE_BROKER_URL else ""
     node.agent = text(ask.agent, 32)
     node.wire = ask.wire
+    # An agent that joins may have lost its numbers; what the one before sent needs a token that has ended.
+    node.boot_id, node.seq = "", 0
     node.version += 1
-    node.save(update_fields=["broker_hash", "agent", "wire", "version"])
+    node.save(update_fields=["broker_hash", "agent", "wire", "boot_id", "seq", "version"])
     events.record(
         "node.joined",
         actor=None,
@@ -127,19 +129,8 @@ def _node_for(code: JoinCode, ask: wire.JoinAsk) -> Node:
         raise Refusal(Code.TAKEN, name=node.name)
     if not same:
         node.pool, node.machine_id = code.pool, ask.machine_id
-        node.boot_id, node.seq, node.received_at, node.good_reports = "", 0, None, 0
-        node.unknown_since = None
-        node.save(
-            update_fields=[
-                "pool",
-                "machine_id",
-                "boot_id",
-                "seq",
-                "received_at",
-                "good_reports",
-                "unknown_since",
-            ]
-        )
+        node.received_at, node.good_reports, node.unknown_since = None, 0, None
+        node.save(update_fields=["pool", "machine_id", "received_at", "good_reports", "unknown_since"])
     return node
 
 

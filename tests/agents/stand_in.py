@@ -31,6 +31,7 @@ class StandIn:
     def __init__(self) -> None:
         self.answer = Answer(accepted_seq=0, next_report_s=0.5)
         self.status = 200
+        self.seq = 0  # what it has already; a report that is no newer is not taken
         self.broker_url: str | None = None
         self.asks: list[JoinAsk] = []
         self.reports: list[Report] = []
@@ -72,7 +73,7 @@ class StandIn:
             (self.reports if self.status == 200 else self.refused).append(report)
             self.headers.append(headers)
             self._news.notify_all()
-        answer = msgspec.structs.replace(self.answer, accepted_seq=report.seq)
+        answer = msgspec.structs.replace(self.answer, accepted_seq=max(report.seq, self.seq))
         return self.status, msgspec.json.encode(answer) if self.status == 200 else b"{}"
 
     def await_report(self, wanted: Callable[[Report], bool], timeout_s: float = WAIT_S) -> Report:

@@ -117,6 +117,12 @@ class TestReports:
         seqs = [report.seq for report in bench.portal.reports]
         assert seqs == sorted(set(seqs))
 
+    def test_numbers_that_were_lost_go_on_behind_what_the_portal_has(self, bench: Bench) -> None:
+        bench.portal.seq = 1000
+        bench.start()
+        newest = bench.portal.await_report(lambda report: report.seq > 1)
+        assert newest.seq == 1001
+
     def test_a_lost_gpu_is_reported_as_lost_and_not_measured(self, bench: Bench) -> None:
         bench.start()
         bench.portal.await_gpu(bench.uuid, lambda gpu: gpu.power_w is not None)

@@ -16,7 +16,7 @@ from pool.core.errors import Code, Invalid, Refusal
 from pool.models import Event, JoinCode, Node, NodeToken, Pool
 from pool.queries import clock
 from pool.services import broker, inventory, secrets, tokens
-from tests.cast import Cast, enrol_node
+from tests.cast import Cast, SimGpu, SimNode, enrol_node
 
 
 @pytest.fixture
@@ -164,6 +164,18 @@ def test_the_same_machine_comes_back_with_new_secrets_and_the_old_ones_end(
     with Redis.from_url(second.broker_url) as client:
         assert client.ping()
     assert f"#{node.broker_hash}" in broker._users(redis)["node-dgx-01"]
+
+
+def test_an_agent_that_joined_anew_is_heard_though_it_has_lost_its_numbers(
+    cast: Cast, code: str, redis: Redis
+) -> None:
+    join(code)
+    node = SimNode(Node.objects.get(), [SimGpu("GPU-1", 0, "H100-80GB")], seq=1000)
+    node.send()
+    again(cast)
+    node.seq = 0
+    assert node.send().accepted_seq == 1
+    assert Node.objects.get().seq == 1
 
 
 def test_another_machine_is_not_let_in_under_a_name_that_has_gpus(cast: Cast, redis: Redis) -> None:
