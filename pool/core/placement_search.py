@@ -67,7 +67,7 @@ def search(rooms: Sequence[Room], count: int, same_node: bool, limit: int) -> li
     if not groups:
         groups = _groups(rooms, count, lambda r: r.gpu.node_id if same_node else None)
     whole = any(r.profile is None for r in rooms)
-    plans = [(_whole_plans if whole else _slice_plans)(group, count) for group in groups]
+    plans = [_plans(group, count, whole) for group in groups]
     limit = max(1, min(limit, _MAX_PICKS // count))
     return [_candidate(plan) for _, plan in zip(range(limit), _merge(plans), strict=False)]
 
@@ -116,6 +116,19 @@ def _distinct(make: Callable[[_Taken], _Plan]) -> Iterator[_Plan]:
 _Offer = tuple[int, int, int, int, int, int]
 
 
+def _plans(rooms: Sequence[Room], count: int, whole: bool) -> Iterator[_Plan]:
+    if whole:
+        return _whole_plans(rooms, count)
+    return _slice_plans(rooms, count) if count > 1 else _single_plans(rooms)
+
+
+def _single_plans(rooms: Sequence[Room]) -> Iterator[_Plan]:
+    """One slice, which most asks are: what `_slice_plans` gives, by looking at each place once."""
+    offers = (offer for i, r in enumerate(rooms) for offer in _offers(i, r, r.free, r.count, {}))
+    for _, spoilt, _, i, start, _ in sorted(offers):
+        yield _Plan(spoilt, ((rooms[i], start),))
+
+
 def _slice_plans(rooms: Sequence[Room], count: int) -> Iterator[_Plan]:
     """MIG: always the place that spoils least, wherever it is."""
     fresh = [_offer(i, r, r.free, r.count, {}) for i, r in enumerate(rooms)]
@@ -147,8 +160,13 @@ def _slice_plans(rooms: Sequence[Room], count: int) -> Iterator[_Plan]:
 
 def _offer(i: int, r: Room, free: int, left: int, taken: _Taken) -> _Offer:
     """The best next place in a room that has `left` (> 0) to give."""
+    return min(_offers(i, r, free, left, taken))
+
+
+def _offers(i: int, r: Room, free: int, left: int, taken: _Taken) -> Iterator[_Offer]:
+    """Every next place that leaves room for the others of those `left`."""
     crowd = free.bit_count()
-    return min(
+    return (
         (taken.get((r.gpu.id, start), 0), r.spoilt(free, mask), crowd, i, start, mask)
         for start, mask in r.slots
         if mask & free == mask and (not r.crossing or packed(r.slots, free & ~mask) >= left - 1)

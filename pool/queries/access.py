@@ -58,8 +58,12 @@ def team(user: User | AnonymousUser, name: str) -> Team:
 
 def team_to_book(user: User | AnonymousUser, name: str) -> Team:
     """The team, if `user` may book for it; NOT_FOUND when unseen, FORBIDDEN when only seen."""
-    found = team(user, name)
-    require(user, Action.BOOK, found)
+    # Every booking passes here, so the roles are read once.
+    found = Team.objects.select_related("parent").filter(name=_text(name)).first()
+    role = None if found is None else teams.reach(user).get(found.pk)
+    if found is None or not allows(Action.BOOK, role, teams.global_roles(user)):
+        team(user, name)
+        raise Refusal(Code.FORBIDDEN, action=Action.BOOK.value)
     return found
 
 
