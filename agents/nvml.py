@@ -183,8 +183,8 @@ def _instance(info: Any, profile: str | None, migs: dict[int, Any]) -> Instance:
 
 def running(device: Any) -> tuple[Process, ...] | None:
     """What computes or draws on a GPU or MIG device, by pid; None when the driver does not tell."""
-    found: dict[int, Any] = {}
-    for kind in ("Compute", "Graphics"):
+    found: dict[int, Process] = {}
+    for kind in ("Graphics", "Compute"):
         try:
             rows = _rows(kind, device)
         except n.NVMLError as error:
@@ -192,8 +192,8 @@ def running(device: Any) -> tuple[Process, ...] | None:
             if kind == "Graphics" and error.value in (*_OLD_DRIVER, NOT_SUPPORTED):
                 continue  # a GPU that only computes draws nothing
             return None
-        found.update({row.pid: row for row in rows})
-    return tuple(_process(row) for _, row in sorted(found.items()))
+        found.update({row.pid: _process(row, computes=kind == "Compute") for row in rows})
+    return tuple(one for _, one in sorted(found.items()))
 
 
 def _rows(kind: str, device: Any) -> list[Any]:
@@ -205,10 +205,11 @@ def _rows(kind: str, device: Any) -> list[Any]:
     return rows
 
 
-def _process(row: Any) -> Process:
+def _process(row: Any, *, computes: bool) -> Process:
     uid, user = processes.owner(row.pid)
     used = None if row.usedGpuMemory is None else row.usedGpuMemory // _MIB
-    return Process(pid=row.pid, uid=uid, user=user, name=processes.name(row.pid), memory_mib=used)
+    name = processes.name(row.pid)
+    return Process(pid=row.pid, uid=uid, user=user, name=name, memory_mib=used, computes=computes)
 
 
 def memory(device: Any) -> tuple[int, int] | None:

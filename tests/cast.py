@@ -145,6 +145,7 @@ class SimGpu:
     model: str
     mig: bool = False
     instances: list[wire.Instance] = field(default_factory=list)
+    processes: tuple[wire.Process, ...] = ()
     held: tuple[str, ...] = ()
     generation: int = 0
     trouble: wire.Trouble | None = None
@@ -183,7 +184,7 @@ class SimGpu:
             "grid": self.catalogue.grid,
             "offers": self.offers(),
             "instances": tuple(self.instances),
-            "processes": (),
+            "processes": self.processes,
             "generation": self.generation,
             "held": self.held,
             "trouble": self.trouble,

@@ -183,8 +183,9 @@ def _plain(value: Any) -> Any:
 
 
 def text(value: str, most: int = MOST_TEXT) -> str:
-    """At most `most` characters, without NUL, which PostgreSQL does not take."""
-    return value.replace("\0", "")[:most]
+    """At most `most` characters, the printable ones: no NUL for PostgreSQL, no turned direction on a page."""
+    value = value[:most]
+    return value if value.isprintable() else "".join(one for one in value if one.isprintable())
 
 
 # --- Against what was wanted -------------------------------------------------
@@ -226,15 +227,26 @@ def gone(allocations: Collection[str], generation: int, seen: Seen) -> set[str]:
     """Those of `allocations` (none of them wanted) of which nothing is left on the GPU.
 
     Only once the agent has dealt with the newest generation: before, an older
-    command may still be on its way.
+    command may still be on its way. A whole GPU leaves nothing but processes;
+    the stay goes on in them as long as nobody else holds the GPU.
     """
     dealt_with = seen.generation >= generation or (
         seen.trouble is not None and seen.trouble.generation >= generation
     )
-    if not dealt_with or seen.lost or seen.unsure or (seen.mig and seen.instances is None):
+    if not dealt_with or seen.lost or seen.unsure or _unread(seen) or (not seen.held and _computing(seen)):
         return set()
     left = {i.allocation for i in seen.instances or () if i.owned}
     return {one for one in allocations if one not in seen.held and one not in left}
+
+
+def _unread(seen: Seen) -> bool:
+    """Whether it is not known which instances there are."""
+    return seen.instances is None and seen.mig is not False
+
+
+def _computing(seen: Seen) -> list[wire.Process]:
+    """What runs on a GPU without MIG. Nothing is concluded from a driver that does not list processes."""
+    return [] if seen.mig else [one for one in seen.processes or () if one.computes]
 
 
 def blockers(layout: wire.Layout | None, seen: Seen) -> Blockers | None:
@@ -242,9 +254,10 @@ def blockers(layout: wire.Layout | None, seen: Seen) -> Blockers | None:
 
     An instance that the agent did not make is foreign. An own one that is not
     wanted any more and that the driver does not give up is an overrun; so is
-    the whole GPU when it is in use and no such instance explains it.
+    the whole GPU when it is in use and no such instance explains it, or when
+    something runs on it that is for whole GPUs and nobody's now.
     """
-    if seen.lost or (seen.mig and seen.instances is None):
+    if seen.lost or _unread(seen):
         return None
     found: dict[tuple[int, int, str], str] = {}
     if seen.unsure:
@@ -255,7 +268,11 @@ def blockers(layout: wire.Layout | None, seen: Seen) -> Blockers | None:
     if seen.trouble is not None and seen.trouble.code == "in_use":
         spans = [(i.start, i.size) for i in _leftover(layout, seen)] or [(0, seen.grid)]
         for start, size in spans:
-            found[start, size, OVERRUN] = _holders(seen.trouble)
+            found[start, size, OVERRUN] = _named(seen.trouble.holders) or text(
+                seen.trouble.detail or "in_use"
+            )
+    elif layout is not None and not layout.mig and not layout.held and _computing(seen):
+        found[0, seen.grid, OVERRUN] = _named(_computing(seen))
     return found
 
 
@@ -275,6 +292,7 @@ def _leftover(layout: wire.Layout | None, seen: Seen) -> list[wire.Instance]:
     ]
 
 
-def _holders(trouble: wire.Trouble) -> str:
-    names = [f"{p.name or 'process'} {p.pid}" + (f" of {p.user}" if p.user else "") for p in trouble.holders]
-    return text(", ".join(names) or trouble.detail or trouble.code)
+def _named(processes: Iterable[wire.Process]) -> str:
+    return text(
+        ", ".join(f"{p.name or 'process'} {p.pid}" + (f" of {p.user}" if p.user else "") for p in processes)
+    )

@@ -76,11 +76,14 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process on a GPU. `computes` False: it only draws, as a display server does."""
+
     pid: int
     uid: int | None = None
     user: str | None = None
     name: str | None = None
     memory_mib: Any = None
+    computes: bool = True
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -253,6 +254,14 @@ class TestDriverItself:
         done.set()
         watching.join()
         assert wrong == []
+
+
+def test_what_only_draws_is_told_from_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {"Graphics": [1, 2], "Compute": [2]}
+    monkeypatch.setattr(
+        nvml, "_rows", lambda kind, _device: [SimpleNamespace(pid=p, usedGpuMemory=None) for p in kinds[kind]]
+    )
+    assert {one.pid: one.computes for one in nvml.running(None) or ()} == {1: False, 2: True}
 
 
 class TestOlderDrivers:

@@ -98,7 +98,9 @@ def test_only_ids_count_as_allocations_in_force() -> None:
 
 
 def test_plain_keeps_no_nul_no_infinity_and_no_long_text() -> None:
-    value = observed.plain({"a\0": ["b\0", float("inf"), float("nan"), 1, None, True], "c": "x" * 999})
+    value = observed.plain(
+        {"a\0": ["b\0\n\u202e", float("inf"), float("nan"), 1, None, True], "c": "x" * 999}
+    )
     assert value == {"a": ["b", None, None, 1, None, True], "c": "x" * observed.MOST_TEXT}
 
 
@@ -189,6 +191,7 @@ def test_gone_is_what_neither_agent_nor_gpu_has() -> None:
         {"instances": (instance(0, allocation=A),)},
         {"held": (A,)},
         {"instances": None},
+        {"instances": None, "mig": None},
         {"lost": True},
         {"instances": (instance(9),)},
     ],
@@ -200,6 +203,19 @@ def test_nothing_is_gone_that_may_still_be_there(over: dict[str, Any]) -> None:
 def test_an_agent_that_was_refused_part_of_the_newest_command_has_dealt_with_it() -> None:
     one = seen(generation=4, trouble=wire.Trouble(generation=5, code="in_use"))
     assert observed.gone([A], 5, one) == {A}
+
+
+def test_a_whole_gpu_is_given_up_when_nothing_computes_on_it_any_more() -> None:
+    job, display = wire.Process(pid=7), wire.Process(pid=8, computes=False)
+
+    def gone(*processes: wire.Process, held: tuple[str, ...] = ()) -> set[str]:
+        return observed.gone([A], 5, seen(mig=False, processes=processes, held=held))
+
+    assert gone(job, display) == set()
+    assert gone(display) == {A}
+    # The same stay goes on under the next booking, and so do its processes.
+    assert gone(job, held=(B,)) == {A}
+    assert observed.gone([A], 5, seen(mig=False, processes=None)) == {A}
 
 
 # --- Blockers ------------------------------------------------------------------------
@@ -225,6 +241,16 @@ def test_without_such_an_instance_the_whole_gpu_is_overrun() -> None:
     assert observed.blockers(layout(mig=True), one) == {(0, 8, "overrun"): "busy"}
 
 
+def test_what_computes_on_a_whole_gpu_of_nobodys_is_an_overrun() -> None:
+    one = seen(mig=False, processes=(wire.Process(pid=7, name="python", user="eve"),))
+    whole = wire.Held(allocation=A, owner="x", profile=None, profile_id=None, start=0, size=8)
+    assert observed.blockers(layout(mig=False), one) == {(0, 8, "overrun"): "python 7 of eve"}
+    assert observed.blockers(layout(whole, mig=False), one) == {}
+    assert observed.blockers(None, one) == {}
+    drawing = seen(mig=False, processes=(wire.Process(pid=7, computes=False),))
+    assert observed.blockers(layout(mig=False), drawing) == {}
+
+
 def test_other_trouble_is_no_blocker() -> None:
     one = seen(instances=(instance(0, allocation=A),), trouble=wire.Trouble(generation=5, code="driver"))
     assert observed.blockers(layout(), one) == {}
@@ -234,7 +260,7 @@ def test_a_gpu_of_which_something_made_no_sense_is_blocked_whole() -> None:
     assert set(observed.blockers(layout(), seen(instances=(instance(9),))) or ()) == {(0, 8, "unknown")}
 
 
-@pytest.mark.parametrize("over", [{"lost": True}, {"instances": None}])
+@pytest.mark.parametrize("over", [{"lost": True}, {"instances": None}, {"instances": None, "mig": None}])
 def test_of_a_gpu_that_was_not_read_nothing_is_said(over: dict[str, Any]) -> None:
     assert observed.blockers(layout(), seen(**over)) is None
 

@@ -9,7 +9,7 @@ from pool.core import wire
 from pool.core.shapes import GpuAsk, MigAsk
 from pool.models import Command, GpuState, Node, Reservation
 from pool.queries import clock
-from pool.services import inventory, reservations
+from pool.services import inventory, lanes, reservations
 from tests.cast import Cast, SimNode, enrol_node
 
 SECOND = timedelta(seconds=1)
@@ -70,6 +70,33 @@ def test_whole_gpus_are_held_without_instances(cast: Cast) -> None:
     release(cast, booked)
     node.follow()
     assert state_of(booked)[0] == "ended"
+
+
+def test_a_whole_gpu_is_not_handed_on_while_the_last_holder_still_computes_on_it(cast: Cast) -> None:
+    node = enrol_node(cast.main, use="whole")
+    first = book(cast, GpuAsk(models=("H100-80GB",)))
+    node.follow()
+    node.gpus[0].processes = (wire.Process(pid=7, name="python"),)
+    release(cast, first)
+    next_ = reservations.book(
+        actor=cast.sam,
+        team="speech",
+        pool="main",
+        ask=GpuAsk(models=("H100-80GB",)),
+        start=clock.now() + timedelta(hours=1),
+        duration=timedelta(hours=1),
+        now=clock.now(),
+    )
+    node.follow()
+    assert state_of(first)[0] == "ending"
+    lanes.due(now=clock.now() + timedelta(hours=1))
+    node.follow()
+    assert state_of(next_) == ("starting", "blocked")
+    node.gpus[0].processes = ()
+    node.send()
+    assert state_of(first)[0] == "ended"
+    node.follow()
+    assert state_of(next_)[0] == "active"
 
 
 def test_a_booking_over_two_nodes_is_active_when_both_have_reported(cast: Cast, node: SimNode) -> None:
