@@ -39,9 +39,9 @@ Send = Callable[[Message], Awaitable[None]]
 class _Refused(Exception):
     """The request is answered here, without Django."""
 
-    def __init__(self, code: DoorCode, status: int, words: str) -> None:
+    def __init__(self, code: DoorCode, status: int, words: str, **data: int) -> None:
         super().__init__(words)
-        self.code, self.status, self.words = code, status, words
+        self.code, self.status, self.words, self.data = code, status, words, data
 
 
 class _Gone(Exception):
@@ -93,8 +93,10 @@ async def _whole_body(scope: Scope, receive: Receive) -> bytes:
     limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     assert limit is not None
     declared = headers.get(b"content-length", b"0")
-    if declared.isdigit() and int(declared[:12]) > limit:
-        raise _Refused(DoorCode.TOO_LARGE, 413, "This is too large.")
+    size = int(declared[:18]) if declared.isdigit() else 0
+    if size > limit:
+        words = f"This has {size} bytes, the limit is {limit}."
+        raise _Refused(DoorCode.TOO_LARGE, 413, words, bytes=size, limit=limit)
     parts: list[bytes] = []
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -121,7 +123,7 @@ def _replay(body: bytes) -> Receive:
 
 def _refusal(scope: Scope, refusal: _Refused) -> HttpResponse:
     if scope["path"].startswith("/api/"):
-        return refuse(refusal.code)
+        return refuse(refusal.code, refusal.data)
     return HttpResponse(refusal.words + "\n", status=refusal.status, content_type="text/plain; charset=utf-8")
 
 

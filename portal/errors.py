@@ -86,6 +86,11 @@ IN_THE_WAY: Mapping[str, Words] = {
     "memory_unknown": _("%(n)s whose memory is not known"),
 }
 
+#: The next step where no time helps: the pool cannot hold so much of it even when it is empty.
+#: Not where a GPU in the way may come back by itself or by an operator's hand.
+MAY_COME_BACK = frozenset({"unknown", "frozen", "observe", "lost", "blocked", "unusable", "memory_unknown"})
+NEVER_FITS = _("No other time helps. Ask for fewer or for something else, or ask an operator.")
+
 TABLE: Mapping[str, Row] = {
     Code.MALFORMED: Row(
         400,
@@ -247,7 +252,11 @@ TABLE: Mapping[str, Row] = {
     DoorCode.TOO_LARGE: Row(
         413,
         _("Too large"),
-        (_("The body has %(bytes)s bytes, the limit is %(limit)s."), _("The body is over the limit.")),
+        (
+            _("The body has %(bytes)s bytes, the limit is %(limit)s."),
+            _("The body is over the limit of %(limit)s bytes."),
+            _("The body is over the limit."),
+        ),
         _("Send less at once."),
     ),
     DoorCode.UNKNOWN_PARAMETER: Row(
@@ -292,7 +301,7 @@ def problem_for(code: Code | DoorCode, data: Mapping[str, Any]) -> Problem:
     """As `problem`, for a code and its numbers."""
     row = TABLE[code]
     fields = [_field(error) for error in data.get("errors", ())]
-    shown = {name: _shown(value) for name, value in data.items()}
+    shown = {name: _shown(name, value) for name, value in data.items()}
     if code == Code.QUOTA_EXCEEDED:
         shown |= _quota_words(data)
     detail = _say(row.sentences, shown)
@@ -301,13 +310,22 @@ def problem_for(code: Code | DoorCode, data: Mapping[str, Any]) -> Problem:
     elif code == Code.NO_CAPACITY:
         detail = " ".join([detail, *_reasons(data)])
     rest = {name: value for name, value in data.items() if name != "errors"}
-    return Problem(row.status, code.value, str(row.title), detail, str(row.next_step), rest, fields)
+    return Problem(row.status, code.value, str(row.title), detail, _next_step(row, code, data), rest, fields)
 
 
 def _field(error: Mapping[str, Any]) -> dict[str, Any]:
     """One wrong field with its sentence put beside its numbers."""
-    shown = {name: _shown(value) for name, value in error.items()}
+    shown = {name: _shown(name, value) for name, value in error.items()}
     return {**error, "detail": field_sentence(str(error["code"]), shown)}
+
+
+def _next_step(row: Row, code: Code | DoorCode, data: Mapping[str, Any]) -> str:
+    """What may help; no other time does where the pool could not hold it even when empty."""
+    if code == Code.NO_CAPACITY and "asked" in data and "offered" in data:
+        waiting = MAY_COME_BACK & {kind for kind, n in (data.get("counts") or {}).items() if n}
+        if data["asked"] > data["offered"] and not waiting:
+            return str(NEVER_FITS)
+    return str(row.next_step)
 
 
 def _say(sentences: Sequence[Words], shown: Mapping[str, Any]) -> str:
@@ -325,9 +343,9 @@ def _reasons(data: Mapping[str, Any]) -> list[str]:
     kinds = [str(IN_THE_WAY[k]) % {"n": n} for k, n in counts.items() if n and k in IN_THE_WAY]
     lines = [str(_("GPUs: %(kinds)s.")) % {"kinds": ", ".join(kinds)}] if kinds else []
     if data.get("latest_end"):
-        lines.append(str(_("It could last until %(at)s.")) % {"at": _shown(data["latest_end"])})
+        lines.append(str(_("It could last until %(at)s.")) % {"at": _shown("latest_end", data["latest_end"])})
     if data.get("first_time"):
-        lines.append(str(_("First free: %(at)s.")) % {"at": _shown(data["first_time"])})
+        lines.append(str(_("First free: %(at)s.")) % {"at": _shown("first_time", data["first_time"])})
     return lines
 
 
@@ -337,8 +355,13 @@ def _quota_words(data: Mapping[str, Any]) -> dict[str, str]:
     return {"no_line": gpus.get("asked_gpu", "?")} if data.get("reason") == "no_line" else gpus
 
 
-def _shown(value: object) -> object:
-    """A value as a person reads it: instants in the active zone, lists with commas."""
+def _shown(name: str, value: object) -> object:
+    """A value as a person reads it: instants in the active zone, lists with commas.
+
+    `expected` stays as it is: it is an example to copy, and what is shown for people cannot be sent.
+    """
+    if name == "expected":
+        return value
     if isinstance(value, str) and len(value) >= 20 and value[10:11] == "T":
         return _instant(value)
     if isinstance(value, datetime):

@@ -72,7 +72,7 @@ SENTENCES: Mapping[str, tuple[Words, ...]] = {
         _("The clocks show this time twice; choose one of: %(choices)s."),
         _("The clocks show this time twice."),
     ),
-    "too_far": (_("This is later than %(max)s allows."), _("This is too far away.")),
+    "too_far": (_("This must not be after %(max)s."), _("This is too far away.")),
     "not_a_member": (_("No such member of the team."),),
 }
 

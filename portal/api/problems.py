@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.core.signals import got_request_exception
 from django.db import InterfaceError, OperationalError
@@ -109,7 +110,7 @@ def refuse_for(error: Exception, request: HttpRequest) -> HttpResponse:
         case PermissionDenied() | drf.PermissionDenied():
             return refuse(Code.FORBIDDEN)
         case RequestDataTooBig():
-            return refuse(DoorCode.TOO_LARGE)
+            return refuse(DoorCode.TOO_LARGE, {"limit": settings.DATA_UPLOAD_MAX_MEMORY_SIZE})
         case BadRequest() | SuspiciousOperation() | UnreadablePostError() | drf.ParseError():
             return refuse(Code.MALFORMED)
         case OperationalError() | InterfaceError():

@@ -107,7 +107,12 @@ def test_it_refuses_a_body_without_length(where: str, application: asgi.Applicat
 def test_it_refuses_a_body_over_the_limit_without_reading_it(application: asgi.Application) -> None:
     status, _headers, text = ask(application, "/api/echo", [(b"content-length", b"11")])
     assert status == 413
-    assert json.loads(text)["code"] == "too_large"
+    said = json.loads(text)
+    assert (said["code"], said["bytes"], said["limit"]) == ("too_large", 11, 10)
+    assert said["detail"] == "The body has 11 bytes, the limit is 10."
+    status, _headers, text = ask(application, "/echo", [(b"content-length", b"9" * 5000)])
+    assert status == 413
+    assert "the limit is 10" in text
     status, _, _ = ask(application, "/echo", [(b"content-length", b"10")], b"0123456789")
     assert status == 200
 

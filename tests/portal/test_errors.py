@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone, translation
 
 from pool.core.errors import Code, FieldError, Invalid, Refusal, invalid
+from pool.core.period import parse_instant
 from portal.errors import TABLE, DoorCode, problem, problem_for
 from portal.fielderrors import SENTENCES, field_sentence
 
@@ -85,6 +86,25 @@ def test_it_shows_times_of_a_field_in_words_and_keeps_them_in_the_data():
     said = problem(invalid("/start", "start_in_past", start="2027-03-01T09:00:00Z", now=now, grace_s=60))
     assert "2027-03-01 09:00:00 UTC lies before now (2027-03-01 10:00:00 UTC)" in said.detail
     assert said.fields[0]["now"] == now
+
+
+def test_what_it_says_a_time_must_look_like_can_be_sent_as_it_is():
+    with pytest.raises(Refusal) as refused:
+        parse_instant("tomorrow", "/start")
+    said = problem(refused.value)
+    assert said.detail == "/start must look like 2027-10-31T09:00:00+01:00."
+    assert parse_instant(said.data["expected"], "/start").tzinfo is not None
+
+
+def test_it_sends_nobody_to_another_time_where_none_would_do():
+    never = problem(Refusal(Code.NO_CAPACITY, asked=5, free=0, offered=4))
+    assert never.next_step.startswith("No other time helps")
+    later = problem(Refusal(Code.NO_CAPACITY, asked=4, free=0, offered=4))
+    assert later.next_step.startswith("Choose another time")
+    silent = problem(Refusal(Code.NO_CAPACITY, asked=5, free=0, offered=0, counts={"unknown": 8}))
+    assert silent.next_step.startswith("Choose another time")
+    unknown = problem(Refusal(Code.NO_CAPACITY, asked=4, free=0))
+    assert unknown.next_step.startswith("Choose another time")
 
 
 @pytest.mark.parametrize("code", sorted(SENTENCES))
