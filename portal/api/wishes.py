@@ -135,7 +135,7 @@ def booking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
         Booking,
         team=read.text("team", NAME_LIMIT),
         pool=read.text("pool", NAME_LIMIT),
-        title=read.text("title", TITLE_LIMIT, default=""),
+        title=read.text("title", TITLE_LIMIT, default="").strip(),
         start=read.parsed("start", parse_instant),
         klass=read.klass(),
         owner=read.text("owner", NAME_LIMIT, default="") or None,

@@ -55,6 +55,11 @@ def test_it_needs_neither_title_nor_class_nor_start():
     assert (wish.title, wish.klass, wish.start) == ("", Class.INTERACTIVE, None)
 
 
+def test_a_title_of_blanks_is_none():
+    assert wishes.booking(BODY | {"title": " \n "}).title == ""
+    assert wishes.booking(BODY | {"title": " two words "}).title == "two words"
+
+
 def test_it_names_every_wrong_field_at_once():
     body = {"team": "", "pool": 7, "title": "x" * 201, "ask": {"kind": "mig", "count": 0}, "class": "urgent"}
     assert wrong(body) >= {
