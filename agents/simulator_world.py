@@ -157,10 +157,12 @@ def _gpu(machine: Machine, index: int) -> Gpu:
 def _instance(gpu: Gpu, slice: int) -> GpuInstance:
     """The `slice`-th instance by start, out of those that something can run in."""
     usable = sorted((one for one in gpu.instances if one.inner), key=lambda one: one.start)
+    if not usable:
+        raise LookupError(_("GPU {gpu} has no slices now").format(gpu=gpu.index))
     if not 0 <= slice < len(usable):
         raise LookupError(
-            _("GPU {gpu} has no slice {slice}: it has {count}").format(
-                gpu=gpu.index, slice=slice, count=len(usable)
+            _("GPU {gpu} has no slice {slice}, only 0 to {last}").format(
+                gpu=gpu.index, slice=slice, last=len(usable) - 1
             )
         )
     return usable[slice]
