@@ -191,6 +191,30 @@ def text(value: str, most: int = MOST_TEXT) -> str:
 # --- Against what was wanted -------------------------------------------------
 
 
+def newest(seen: Seen) -> int:
+    """The newest generation that the agent was told, whether it could do it or not."""
+    told = 0 if seen.trouble is None else seen.trouble.generation
+    return max(seen.generation, told if told <= MOST_GENERATION else 0)
+
+
+def contradicts(layout: wire.Layout, generation: int, seen: Seen) -> bool:
+    """Whether the agent has done something else under this number, and is content.
+
+    A number is given twice when the database was restored from before the first time.
+    """
+    content = seen.trouble is None or seen.trouble.generation < generation
+    return content and seen.generation >= generation and seen.held != _ids(layout)
+
+
+def unheard_of(layout: wire.Layout, generation: int, seen: Seen) -> frozenset[str]:
+    """Allocations in force by this very generation, though it has none of them."""
+    return seen.held - _ids(layout) if newest(seen) == generation else frozenset()
+
+
+def _ids(layout: wire.Layout) -> set[str]:
+    return {one.allocation for one in layout.held}
+
+
 def readable(layout: wire.Layout, seen: Seen) -> bool:
     """Whether the report says enough to compare this GPU with `layout`."""
     if seen.lost or seen.unsure:
@@ -202,7 +226,7 @@ def settled(layout: wire.Layout, generation: int, seen: Seen) -> bool:
     """Whether the GPU looks like `layout` of `generation`: mode, allocations in force, own instances."""
     if not readable(layout, seen) or seen.generation < generation:
         return False
-    if seen.held != {one.allocation for one in layout.held}:
+    if seen.held != _ids(layout):
         return False
     if not layout.mig:
         return not seen.mig
@@ -283,7 +307,7 @@ def nobody_left(layout: wire.Layout | None, seen: Seen) -> bool:
 
 
 def _leftover(layout: wire.Layout | None, seen: Seen) -> list[wire.Instance]:
-    wanted = {one.allocation for one in layout.held} if layout else set()
+    wanted = _ids(layout) if layout else set()
     kept = {(one.start, one.size) for one in layout.held if one.allocation in seen.held} if layout else set()
     return [
         i

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from django.conf import settings
 from django.db.models import Q, QuerySet
 
+from pool.core.health import stale
 from pool.models import Command, Gpu
+from pool.queries import clock
 
 #: No freeze at any level. What the node froze by itself counts, too.
 NOT_FROZEN = Q(frozen=False, node__frozen=False, node__agent_frozen=False, node__pool__frozen=False)
 COMMANDABLE = NOT_FROZEN & Q(managed=True, retired_at=None)
 
 
-def commandable(gpu_ids: Iterable[int]) -> dict[int, str]:
-    """Of these GPUs, those that may be commanded now, with the names of their nodes."""
+@dataclass(frozen=True, slots=True)
+class Addressee:
+    """The node of a GPU. Not `heard`: it has missed three reports, or is not back yet."""
+
+    node: str
+    heard: bool
+
+
+def commandable(gpu_ids: Iterable[int]) -> dict[int, Addressee]:
+    """Of these GPUs, those that may be commanded now, with their nodes."""
+    now = clock.real_now()
     rows = Gpu.objects.filter(COMMANDABLE, pk__in=list(gpu_ids))
-    return dict(rows.values_list("pk", "node__name"))
+    return {
+        pk: Addressee(name, unknown is None and not stale(received_at, now, settings.REPORT_SECONDS))
+        for pk, name, unknown, received_at in rows.values_list(
+            "pk", "node__name", "node__unknown_since", "node__received_at"
+        )
+    }
 
 
 def open_of_node(node_id: int) -> QuerySet[Command]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -75,8 +75,7 @@ def _issue(gpus: list[Gpu], now: datetime, *, again: bool) -> list[Command]:
         )
         for gpu in todo
     )
-    messages = [message(one, may[one.gpu_id], one.gpu.uuid) for one in made]
-    transaction.on_commit(partial(broker.nudge, messages), robust=True)
+    _nudge(((one, one.gpu.uuid) for one in made), may)
     return made
 
 
@@ -196,6 +195,14 @@ def nudge_open(gpu_ids: Iterable[int]) -> None:
     """Send what is open once more after commit: it was held back by a freeze that is over."""
     may = queries.commandable(gpu_ids)
     rows = Command.objects.filter(gpu__in=list(may), state=Command.State.OPEN).annotate(uuid=F("gpu__uuid"))
-    messages = [message(row, may[row.gpu_id], row.uuid) for row in rows]
+    _nudge(((row, row.uuid) for row in rows), may)
+
+
+def _nudge(rows: Iterable[tuple[Command, str]], may: Mapping[int, queries.Addressee]) -> None:
+    """Send these after commit. A node that is not heard from gets its commands with the answer to its report.
+
+    That is looked at first: its agent may know more than a database that was restored.
+    """
+    messages = [message(row, may[row.gpu_id].node, uuid) for row, uuid in rows if may[row.gpu_id].heard]
     if messages:
         transaction.on_commit(partial(broker.nudge, messages), robust=True)

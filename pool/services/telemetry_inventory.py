@@ -31,8 +31,8 @@ def sync(desk: Desk) -> None:
         one = seen.get(uuid)
         if one is not None and not one.lost:
             _update(desk, gpu, one)
-        if one is not None and one.generation > gpu.generation:
-            _force_observe(desk, gpu, one.generation)
+        if one is not None and _knows_more(gpu, one):
+            _force_observe(desk, gpu, observed.newest(one))
         _note_loss(desk, gpu, one)
         _sync_blockers(desk, gpu, one)
     _write_states(desk, seen)
@@ -49,7 +49,7 @@ def _add_new(desk: Desk, seen: dict[str, Seen]) -> None:
         if uuid not in elsewhere:
             gpu = Gpu(node=desk.node, uuid=uuid, profiles=None)
             _fill(gpu, seen[uuid])
-            gpu.generation = seen[uuid].generation
+            gpu.generation = observed.newest(seen[uuid])
             gpu.save(force_insert=True)
             desk.gpus[uuid] = gpu
             desk.tell("gpu.found", gpu, after={"gpu": uuid, "model": gpu.model})
@@ -68,7 +68,7 @@ def _may_move(gpu: Gpu) -> bool:
 def _move(desk: Desk, gpu: Gpu, one: Seen) -> Gpu:
     """A card that was retired where it was is taken over, to be observed only."""
     gpu.node, gpu.retired_at, gpu.managed, gpu.frozen, gpu.wanted = desk.node, None, False, False, None
-    gpu.generation = max(gpu.generation, one.generation)
+    gpu.generation = max(gpu.generation, observed.newest(one))
     gpu.save()
     desk.tell("gpu.moved_here", gpu, after={"gpu": gpu.uuid})
     return gpu
@@ -139,8 +139,20 @@ def _update(desk: Desk, gpu: Gpu, one: Seen) -> None:
     gpu.save(update_fields=changed)
 
 
+def _knows_more(gpu: Gpu, one: Seen) -> bool:
+    """Whether the agent was told more than we remember: we come from an older backup.
+
+    By a number that we have not given yet, or by bookings that we have never made.
+    """
+    if observed.newest(one) > gpu.generation:
+        return True
+    layout = layout_of(gpu)
+    strange = observed.unheard_of(layout, gpu.generation, one) if layout is not None else frozenset()
+    return bool(strange) and Allocation.objects.filter(pk__in=strange).count() < len(strange)
+
+
 def _force_observe(desk: Desk, gpu: Gpu, generation: int) -> None:
-    """The agent was told more than we remember: we come from an older backup, so nothing is wiped."""
+    """Nothing is wiped: an operator looks at what is there, and manages it anew."""
     desk.need_pool()
     before = {"managed": gpu.managed, "generation": gpu.generation}
     commands.supersede([gpu.pk])

@@ -99,16 +99,27 @@ def _new_trouble(desk: Desk, gpu: Gpu, one: Seen) -> bool:
 
 
 def _repair(desk: Desk, gpu: Gpu, one: Seen) -> None:
-    """With nothing open, what is seen must be what is wanted; else it is commanded once more."""
+    """With nothing open, what is seen must be what is wanted; else it is commanded once more.
+
+    So is what the agent will not take from us, because it had another of that number.
+    """
     layout = layout_of(gpu)
-    if layout is None or gpu.pk in desk.commands or not desk.commandable(gpu):
+    if layout is None or not desk.commandable(gpu):
+        return
+    command = desk.commands.get(gpu.pk)
+    if command is not None and not _is_not_taken(command, layout, one):
         return
     if not observed.readable(layout, one) or observed.settled(layout, gpu.generation, one):
         return
     desk.need_pool()
-    for command in commands.reissue([gpu], desk.now):
-        desk.commands[gpu.pk] = command
-        command.next_at = desk.received  # this very answer carries it, too
+    for anew in commands.reissue([gpu], desk.now):
+        desk.commands[gpu.pk] = anew
+        anew.next_at = desk.received  # this very answer carries it, too
+
+
+def _is_not_taken(command: Command, layout: wire.Layout, one: Seen) -> bool:
+    """Sent with an answer before, and still the agent holds something else to be done."""
+    return command.sent_at is not None and observed.contradicts(layout, command.generation, one)
 
 
 def to_resend(desk: Desk) -> list[Command]:

@@ -154,6 +154,20 @@ def test_a_whole_gpu_is_settled_with_mig_off() -> None:
     assert not observed.settled(whole, 5, seen(mig=True, held=(A,)))
 
 
+def test_it_contradicts_what_it_was_told_when_it_is_content_with_something_else() -> None:
+    told = layout(held(A, 0))
+    assert observed.contradicts(told, 5, seen(held=(B,)))
+    assert not observed.contradicts(told, 5, seen(held=(A,)))
+    assert not observed.contradicts(told, 6, seen(held=(B,)))
+    assert not observed.contradicts(told, 5, seen(trouble=wire.Trouble(generation=5, code="driver")))
+
+
+def test_an_allocation_that_this_generation_has_not_is_unheard_of() -> None:
+    told = layout(held(A, 0))
+    assert observed.unheard_of(told, 5, seen(held=(A, B))) == {B}
+    assert observed.unheard_of(told, 6, seen(held=(A, B))) == set()
+
+
 # --- In force, gone ---------------------------------------------------------------
 
 

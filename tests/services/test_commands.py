@@ -10,7 +10,7 @@ import pytest
 
 from pool.core import wire
 from pool.core.shapes import GpuAsk, MigAsk
-from pool.models import Command, Gpu, Reservation
+from pool.models import Command, Gpu, Node, Reservation
 from pool.queries import clock
 from pool.services import broker, commands, inventory, reservations
 from tests.cast import Cast, SimNode, enrol_node
@@ -169,3 +169,15 @@ def test_a_resend_is_counted(node: SimNode) -> None:
     assert commands.resend([made], received) == [made]
     made.refresh_from_db()
     assert (made.attempts, made.sent_at) == (1, received)
+
+
+def test_a_node_that_is_not_heard_from_gets_its_commands_with_the_answer_to_its_report(
+    cast: Cast, node: SimNode, sent: list[wire.Command], django_capture_on_commit_callbacks: Any
+) -> None:
+    booked = book(cast)
+    Node.objects.update(received_at=clock.real_now() - timedelta(minutes=5))
+    with django_capture_on_commit_callbacks(execute=True):
+        reservations.release(actor=cast.lena, reservation_id=booked.pk, now=clock.now())
+    assert sent == []
+    (command,) = node.send(received=clock.real_now() + timedelta(seconds=2)).commands
+    assert command.layout.held == ()

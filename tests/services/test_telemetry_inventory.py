@@ -277,6 +277,39 @@ def test_an_agent_that_knows_more_than_we_do_is_only_observed_and_nothing_is_wip
     assert len(node.gpus[0].instances) == 1
 
 
+def test_a_number_that_was_given_twice_with_a_booking_that_was_forgotten_forces_observe(
+    cast: Cast, node: SimNode
+) -> None:
+    forgotten = book(cast)
+    node.follow()
+    held = node.gpus[0].held
+    Gpu.objects.update(generation=1, wanted={"mig": True, "held": []})
+    Command.objects.filter(generation=2).delete()
+    forgotten.allocations.all().delete()
+    book(cast)  # generation 2 once more
+    node.send()
+    assert (node.rows()[0].managed, node.rows()[0].generation) == (False, 2)
+    assert (node.gpus[0].held, len(node.gpus[0].instances)) == (held, 1)
+    # Managed anew, it gets what is wanted now.
+    inventory.set_managed(actor=cast.otto, gpus=[node.gpus[0].uuid], managed=True, now=clock.now())
+    node.send()
+    assert node.rows()[0].managed
+    node.follow()
+    assert node.gpus[0].held == tuple(one["allocation"] for one in node.rows()[0].wanted["held"])
+
+
+def test_a_newer_number_that_the_agent_could_not_do_forces_observe_too(cast: Cast, node: SimNode) -> None:
+    node.gpus[0].trouble = wire.Trouble(generation=9, code="in_use")
+    node.send()
+    assert (node.rows()[0].managed, node.rows()[0].generation) == (False, 9)
+
+
+def test_trouble_beyond_reason_forces_nothing(cast: Cast, node: SimNode) -> None:
+    node.gpus[0].trouble = wire.Trouble(generation=2**62, code="in_use")
+    node.send()
+    assert node.rows()[0].managed
+
+
 def test_after_a_restore_managing_again_commands_a_newer_generation(cast: Cast, node: SimNode) -> None:
     node.gpus[0].generation = 9
     node.send()

@@ -7,7 +7,7 @@ from typing import Any
 
 from pool.core import wire
 from pool.core.shapes import GpuAsk, MigAsk
-from pool.models import Command, GpuState, Node, Reservation
+from pool.models import Command, Gpu, GpuState, Node, Reservation
 from pool.queries import clock
 from pool.services import inventory, lanes, reservations
 from tests.cast import Cast, SimNode, enrol_node
@@ -298,6 +298,23 @@ def test_a_slice_that_somebody_has_destroyed_is_made_again(cast: Cast, node: Sim
     node.follow()
     node.gpus[0].instances.clear()
     assert len(node.send().commands) == 1
+
+
+def test_a_number_that_was_given_twice_is_followed_by_a_newer_one(cast: Cast, node: SimNode) -> None:
+    earlier, later = book(cast), book(cast)
+    node.follow()
+    # Restored from when the second was booked and not commanded yet; now its number goes to its release.
+    Gpu.objects.update(generation=2)
+    Command.objects.filter(generation=3).delete()
+    release(cast, earlier)
+    assert commands("open") == [3]
+    second = clock.real_now() + 2 * SECOND
+    assert [one.generation for one in node.send(received=second).commands] == [3]  # and is refused
+    answer = node.send(received=second + SECOND)
+    assert [one.generation for one in answer.commands] == [4]
+    node.follow()
+    assert (state_of(earlier)[0], state_of(later)[0]) == ("ended", "active")
+    assert commands("open") == []
 
 
 def test_a_gpu_that_is_as_wanted_is_left_alone(cast: Cast, node: SimNode) -> None:
