@@ -20,7 +20,7 @@ from agents.driver import Driver
 from agents.gpu import DriverRefusal, Gpu, Inventory
 from agents.place import Place, write_whole
 from agents.post import REPORTS, NoAnswer, Portal, Refused
-from agents.record import Ledger
+from agents.record import GpuRecord, Ledger, Record
 from agents.report import Counter, Fold, gpu_report
 from pool.core.wire import Answer, GpuReport, Report
 
@@ -30,6 +30,8 @@ SAMPLE_S = 2.0
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 15.0
 SHORTEST_REPORT_S, LONGEST_REPORT_S = 0.5, 300.0
+#: So often it is looked until what is seen and what is on record are of one moment.
+LOOKS = 3
 #: Nodes that were started together shall not report together.
 JITTER = 0.1
 
@@ -141,8 +143,24 @@ class Watch:
             self._ledger.notice_boot()
             self._applier.restore()
 
-    def _look(self) -> Inventory:
-        """What the driver shows; while it does not answer, what was last seen, as lost."""
+    def _look(self) -> tuple[Inventory, Record]:
+        """What the driver shows, with the record of that moment; while it does not answer, what was
+        last seen, as lost.
+
+        A GPU that is being carved may show one moment and its record the next: then its instances count
+        as not read, since one of them could pass for another's.
+        """
+        for _ in range(LOOKS):
+            before, seen, record = self._ledger.record, self._ask(), self._ledger.record
+            moved = {
+                one.uuid for one in seen.gpus if before.gpus.get(one.uuid) is not record.gpus.get(one.uuid)
+            }
+            if not moved:
+                break
+        gpus = tuple(replace(one, instances=None) if one.uuid in moved else one for one in seen.gpus)
+        return replace(seen, gpus=gpus), record
+
+    def _ask(self) -> Inventory:
         try:
             self._driver.open()
             self._seen = self._driver.look()
@@ -154,8 +172,8 @@ class Watch:
         return self._seen
 
     def _report(self) -> None:
-        seen = self._look()
-        report = self._compose(seen)
+        seen, record = self._look()
+        report = self._compose(seen, record)
         try:
             answer = self._portal.ask(REPORTS, report, Answer, self._who.token)
         except (NoAnswer, Refused) as error:
@@ -171,7 +189,7 @@ class Watch:
         self._leave_for_status(report)
         self._applier.compare(seen.gpus)
 
-    def _compose(self, seen: Inventory) -> Report:
+    def _compose(self, seen: Inventory, record: Record) -> Report:
         boot_id = self._who.boot_id()
         frozen, broker = self._told = self._switches()
         return Report(
@@ -184,12 +202,12 @@ class Watch:
             driver=seen.driver,
             frozen=frozen,
             broker=broker,
-            gpus=tuple(self._gpu(gpu) for gpu in seen.gpus),
+            gpus=tuple(self._gpu(gpu, record.gpus.get(gpu.uuid, GpuRecord())) for gpu in seen.gpus),
         )
 
-    def _gpu(self, gpu: Gpu) -> GpuReport:
+    def _gpu(self, gpu: Gpu, record: GpuRecord) -> GpuReport:
         windows = self._folds[gpu.uuid].windows() if gpu.uuid in self._folds else {}
-        return gpu_report(gpu, self._ledger.gpu(gpu.uuid), self._applier.trouble(gpu.uuid), windows)
+        return gpu_report(gpu, record, self._applier.trouble(gpu.uuid), windows)
 
     def _heed(self, answer: Answer) -> None:
         self._report_s = min(max(answer.next_report_s, SHORTEST_REPORT_S), LONGEST_REPORT_S)

@@ -13,6 +13,7 @@ from agents import simulator_world as world
 from agents import watch
 from agents.apply import Applier
 from agents.driver import Driver
+from agents.gpu import Inventory
 from agents.place import Place
 from agents.post import portal
 from agents.record import Ledger
@@ -157,6 +158,25 @@ class TestAnswers:
         assert gpu.instances is not None
         assert [(one.owned, one.allocation, one.start) for one in gpu.instances] == [(True, "a", 0)]
         assert gpu.instances[0].mig_uuid
+
+    @pytest.mark.parametrize("changes", [1, 99])
+    def test_instances_and_record_are_of_one_moment_or_not_told(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, changes: int
+    ) -> None:
+        usual, numbers = bench.driver.look, iter(range(1, changes + 1))
+
+        def look() -> Inventory:
+            seen = usual()
+            number = next(numbers, None)
+            if number is not None:  # the applier is at work meanwhile
+                bench.ledger.want(command(bench.uuid, number))
+            return seen
+
+        monkeypatch.setattr(bench.driver, "look", look)
+        seen, record = bench.watch._look()
+        told = {gpu.uuid: gpu.instances for gpu in seen.gpus}
+        assert told == {bench.uuid: () if changes == 1 else None, bench.other: ()}
+        assert record is bench.ledger.record
 
     def test_an_open_command_that_comes_with_every_answer_is_done_once(self, bench: Bench) -> None:
         bench.portal.say(manage=(bench.uuid,), commands=(command(bench.uuid, 3, A),))
