@@ -27,6 +27,7 @@ from portal.demo_parts import (
     inherited,
     portal_parts,
     python,
+    readdress,
     settings,
     welcome,
     write_environment,
@@ -86,6 +87,8 @@ class Demo:
         with self._step("Tables"):
             self._manage("migrate", "--noinput", "--verbosity", "0")
         joined = [node for node in NODES if self._has_joined(node)]
+        for node in joined:
+            readdress(self._config(node), self.url, self.settings["REDIS_URL"])
         for part in [*portal_parts(self.port, inherited() | self.settings), *map(self._agent, joined)]:
             self.supervisor.start(part)  # they come up while the seed is laid
         with self._step("Teams, people, quota and nodes"):
@@ -108,7 +111,10 @@ class Demo:
         return read
 
     def _has_joined(self, node: Node) -> bool:
-        return (self._folder(node) / "agent.json").exists()
+        return self._config(node).exists()
+
+    def _config(self, node: Node) -> Path:
+        return self._folder(node) / "agent.json"
 
     def _join(self, node: Node, code: str) -> None:
         where = ("--portal", self.url, "--code", code, "--state", str(self._folder(node)))

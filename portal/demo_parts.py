@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from portal.embedded import ROOT, Servers, write_private
 from portal.supervisor import Part
@@ -82,6 +83,18 @@ def portal_parts(port: int, environment: Mapping[str, str]) -> list[Part]:
         Part("worker-slow", (*worker, "-n", "slow@demo", "-Q", "slow"), environment),
         Part("beat", beat, environment),
     ]
+
+
+def readdress(config: Path, url: str, redis_url: str) -> None:
+    """Tell an agent that joined at an earlier start where portal and broker are now: ports may change."""
+    kept = json.loads(config.read_text())
+    moved = kept | {"portal": url}
+    if kept.get("broker_url"):
+        parts = urlsplit(kept["broker_url"])
+        own, host = parts.netloc.rpartition("@")[0], urlsplit(redis_url).netloc.rpartition("@")[2]
+        moved["broker_url"] = parts._replace(netloc=f"{own}@{host}").geturl()
+    if moved != kept:
+        write_private(config, json.dumps(moved))
 
 
 def write_environment(path: Path, settings: Mapping[str, str], tokens: Mapping[str, str]) -> None:

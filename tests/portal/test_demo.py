@@ -124,6 +124,10 @@ def check_address_file(state: Path, values: dict[str, str]) -> None:
     assert subprocess.run(call, cwd=ROOT, env=values, check=False).returncode == 0
 
 
+def heard_at(values: dict[str, str]) -> dict[str, str]:
+    return {node["name"]: node["received_at"] for node in ask(values, "/api/v1/nodes")["results"]}
+
+
 def check_that_it_heals(run: Run) -> None:
     """A part that dies is started again."""
     web = run.children()["web"]
@@ -170,13 +174,17 @@ def test_it_runs_and_recovers_and_ends_with_all_that_it_started(state: Path) -> 
 
     assert first.end(signal.SIGKILL) == -signal.SIGKILL
     left = first.children()
-    second = Run(state, port)
+    second = Run(state, free_port())
     second.await_ready()
     assert "Ended" in second.words
     assert set(left.values()).isdisjoint(second.children().values())
     assert not any(start_time(pid) for pid in left.values())
-    assert environment(state)["GPUPOOL_TOKEN"] == values["GPUPOOL_TOKEN"]
-    assert ask(values, reservation)["state"] == "active"
+    moved = environment(state)
+    assert moved["GPUPOOL_TOKEN"] == values["GPUPOOL_TOKEN"]
+    assert moved["GPUPOOL_URL"] != values["GPUPOOL_URL"]
+    assert ask(moved, reservation)["state"] == "active"
+    earlier = heard_at(moved)
+    assert wait_until(lambda: all(at > earlier[name] for name, at in heard_at(moved).items()), 40)
 
     assert start_time(simulated)
     assert second.end(signal.SIGTERM) == 0
@@ -248,6 +256,22 @@ def test_a_shell_reads_every_value_back(tmp_path: Path) -> None:
     read = environment(tmp_path)
     assert {name: read[name] for name in odd} == odd
     assert (read["GPUPOOL_TOKEN"], read["GPUPOOL_ADMIN_TOKEN"]) == ("gpp_1_x", "gpp_2_y")
+
+
+def test_an_agent_hears_of_new_ports_and_keeps_its_secrets(tmp_path: Path) -> None:
+    config = tmp_path / "agent.json"
+    kept = {"portal": "http://127.0.0.1:1", "node": "n", "token": "t", "report_s": 15.0, "simulated": "1xX"}
+    config.write_text(json.dumps(kept | {"broker_url": "redis://node-n:s@127.0.0.1:2/0"}))
+    demo_parts.readdress(config, "http://127.0.0.1:3", "redis://:other@127.0.0.1:4/0")
+    found = json.loads(config.read_text())
+    assert found == kept | {
+        "portal": "http://127.0.0.1:3",
+        "broker_url": "redis://node-n:s@127.0.0.1:4/0",
+    }
+    assert config.stat().st_mode & 0o077 == 0
+    config.write_text(json.dumps(kept | {"broker_url": None}))
+    demo_parts.readdress(config, "http://127.0.0.1:3", "redis://:other@127.0.0.1:4/0")
+    assert json.loads(config.read_text())["broker_url"] is None
 
 
 @pytest.mark.parametrize("node", demo_parts.NODES, ids=lambda node: node.name)
