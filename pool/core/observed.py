@@ -25,7 +25,9 @@ MOST_TEXT = 200
 #: A bigint, with room above for generations of our own.
 MOST_GENERATION = 2**53
 
-_UUID = re.compile(r"[!-~]{1,64}", re.ASCII)
+#: They become part of addresses, and of lines that people copy into a shell.
+_UUID = re.compile(r"[0-9A-Za-z-]{1,64}", re.ASCII)
+_MIG_UUID = re.compile(r"MIG-[0-9A-Za-z/-]{1,90}", re.ASCII)
 _ALLOCATION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 #: Kinds of blockers, as the table has them.
@@ -143,11 +145,14 @@ def _instances(
         if one.start < 0 or one.size < 1 or one.start + one.size > grid:
             count.dropped += 1
             continue
-        kept.append(_with_clean_memory(one, count))
+        kept.append(_with_clean_values(one, count))
     return tuple(kept), len(kept) < len(raw)
 
 
-def _with_clean_memory(one: wire.Instance, count: _Count) -> wire.Instance:
+def _with_clean_values(one: wire.Instance, count: _Count) -> wire.Instance:
+    if one.mig_uuid is not None and not _MIG_UUID.fullmatch(one.mig_uuid):
+        count.dropped += 1
+        one = msgspec.structs.replace(one, mig_uuid=None)
     used = count(clean_int(one.memory_used_mib, 0, mig.MAX_MEMORY_MIB))
     total = count(clean_int(one.memory_total_mib, 0, mig.MAX_MEMORY_MIB))
     if used is one.memory_used_mib and total is one.memory_total_mib:

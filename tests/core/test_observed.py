@@ -64,6 +64,23 @@ def test_it_counts_a_gpu_that_is_named_twice_or_has_no_proper_name() -> None:
     assert ([one.uuid for one in kept], dropped) == (["GPU-1"], 4)
 
 
+@pytest.mark.parametrize("odd", ["GPU-a/b", "GPU-$(id)", "GPU-1;id", "GPU-1?", "GPU-é"])
+def test_a_gpu_is_named_so_that_addresses_and_shells_take_it(odd: str) -> None:
+    assert observed.clean([gpu(uuid=odd)]) == ((), 1)
+
+
+@pytest.mark.parametrize("odd", ["MIG-1; id", "MIG-$(id)", "MIG-`id`", "MIG-1\nid", "MIG-'", "", "x"])
+def test_an_instance_whose_uuid_makes_no_sense_is_in_nobodys_hands(odd: str) -> None:
+    (one,), dropped = observed.clean([gpu(held=(A,), instances=(instance(0, allocation=A, mig_uuid=odd),))])
+    assert (observed.in_force(layout(held(A, 0)), one), dropped) == ({}, 1)
+
+
+def test_mig_uuids_of_older_drivers_are_taken() -> None:
+    older = "MIG-GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f/7/0"
+    one = seen(held=(A,), instances=(instance(0, allocation=A, mig_uuid=older),))
+    assert observed.in_force(layout(held(A, 0)), one) == {A: older}
+
+
 def test_it_reads_no_more_gpus_than_a_node_can_have() -> None:
     kept, dropped = observed.clean([gpu(uuid=f"GPU-{n}") for n in range(70)])
     assert (len(kept), dropped) == (observed.MOST_GPUS, 70 - observed.MOST_GPUS)
