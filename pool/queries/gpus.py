@@ -1,7 +1,7 @@
 """One GPU along its memory slices: what it shall hold, what it was seen to hold, and who holds it.
 
 Who holds a slice is told only to those who may see that reservation; for the
-others it is busy.
+others it is busy. Whose processes overrun is told to those who see all.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from uuid import UUID
 import msgspec
 
 from pool.core import wire
-from pool.models import Allocation, Gpu
-from pool.queries import clock, reservations
+from pool.models import Allocation, Blocker, Gpu
+from pool.queries import clock, reservations, teams
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser
 
-    from pool.models import User
+    from pool.models import Team, User
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +58,25 @@ class GpuGrid:
     blockers: tuple[Cell, ...]
 
 
-def gpu_grid(gpu: Gpu, viewer: User | AnonymousUser | None = None) -> GpuGrid:
-    """What the GPU shall hold, what it was last seen to hold, and what is in the way."""
-    return gpu_grids([gpu], viewer)[gpu.pk]
+def gpu_grid(gpu: Gpu, viewer: User | AnonymousUser | None = None, *, only: Team | None = None) -> GpuGrid:
+    """What the GPU shall hold, what it was last seen to hold, and what is in the way.
+
+    `only`: whoever asks may know of this team's holdings alone.
+    """
+    return gpu_grids([gpu], viewer, only=only)[gpu.pk]
 
 
-def gpu_grids(gpus: Collection[Gpu], viewer: User | AnonymousUser | None = None) -> dict[int, GpuGrid]:
+def gpu_grids(
+    gpus: Collection[Gpu], viewer: User | AnonymousUser | None = None, *, only: Team | None = None
+) -> dict[int, GpuGrid]:
     """As `gpu_grid`, of many GPUs (by id) with one reading of who holds them."""
     layouts = {gpu.pk: msgspec.convert(gpu.wanted, wire.Layout) if gpu.wanted else None for gpu in gpus}
     allocations = {held.allocation for layout in layouts.values() if layout for held in layout.held}
     for gpu in gpus:
         allocations |= {one["allocation"] for one in _instances(gpu) or () if one["allocation"]}
-    known = _holders(allocations, viewer)
-    return {gpu.pk: _grid(gpu, layouts[gpu.pk], known) for gpu in gpus}
+    known = _holders(allocations, viewer, only)
+    told = viewer is not None and only is None and teams.sees_all(viewer)
+    return {gpu.pk: _grid(gpu, layouts[gpu.pk], known, told=told) for gpu in gpus}
 
 
 def _instances(gpu: Gpu) -> list[dict[str, Any]] | None:
@@ -79,7 +85,7 @@ def _instances(gpu: Gpu) -> list[dict[str, Any]] | None:
     return None if state is None or state.lost else state.instances
 
 
-def _grid(gpu: Gpu, layout: wire.Layout | None, known: _Holders) -> GpuGrid:
+def _grid(gpu: Gpu, layout: wire.Layout | None, known: _Holders, *, told: bool) -> GpuGrid:
     state = getattr(gpu, "state", None)
     instances = _instances(gpu)
     return GpuGrid(
@@ -88,23 +94,28 @@ def _grid(gpu: Gpu, layout: wire.Layout | None, known: _Holders) -> GpuGrid:
         mig=None if state is None else state.mig,
         wanted=tuple(_wanted_cell(one, known) for one in layout.held) if layout else None,
         observed=None if instances is None else tuple(_observed_cell(one, known) for one in instances),
-        blockers=tuple(
-            Cell(b.span.lower, b.span.upper - b.span.lower, b.kind, owned=False, detail=b.detail)
-            for b in gpu.blockers.all()
-        ),
+        blockers=tuple(_blocker_cell(one, told=told) for one in gpu.blockers.all()),
     )
+
+
+def _blocker_cell(one: Blocker, *, told: bool) -> Cell:
+    detail = one.detail if told or one.kind != Blocker.Kind.OVERRUN else ""
+    return Cell(one.span.lower, one.span.upper - one.span.lower, one.kind, owned=False, detail=detail)
 
 
 _Holders = dict[str, tuple[UUID, str, str]]
 
 
-def _holders(allocations: Iterable[str], viewer: User | AnonymousUser | None) -> _Holders:
+def _holders(
+    allocations: Iterable[str], viewer: User | AnonymousUser | None, only: Team | None = None
+) -> _Holders:
     """Allocation id -> reservation, title and team, of those that the viewer may see."""
     ids = [UUID(one) for one in allocations if _is_uuid(one)]
     if viewer is None or not ids:
         return {}
     seen = reservations.visible_to(viewer).filter(allocations__in=ids).values("pk")
     rows = Allocation.objects.filter(pk__in=ids, reservation__in=seen)
+    rows = rows if only is None else rows.filter(reservation__team=only)
     names = rows.values_list("pk", "reservation_id", "reservation__title", "reservation__team__name")
     return {str(pk): (reservation, title, team) for pk, reservation, title, team in names}
 

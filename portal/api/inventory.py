@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from pool.queries import access
 from pool.queries import inventory as queries
 from portal.api import paging
-from portal.api.auth import user_of
+from portal.api.auth import bound_team, user_of
 from portal.api.door import Door
 from portal.api.problems import answer
 from portal.api.times import instant
@@ -74,7 +74,7 @@ class Gpu(Door):
 
     def get(self, request: Request, uuid: str) -> HttpResponse:
         gpu = access.gpu(user_of(request), uuid)
-        seen = queries.gpu_grid(gpu, user_of(request))
+        seen = queries.gpu_grid(gpu, user_of(request), only=bound_team(request))
         return answer(
             _gpu(gpu)
             | {

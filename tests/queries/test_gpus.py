@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pool.core import wire
 from pool.core.shapes import GpuAsk, MigAsk
 from pool.models import Gpu, Reservation
 from pool.queries import clock, gpus, inventory
@@ -48,6 +49,27 @@ def test_who_holds_a_slice_is_told_to_the_team_and_not_to_strangers(cast: Cast, 
             assert cell.busy
             told = (cell.reservation_id, cell.title, cell.team)
             assert told == ((booked.pk, "training", "vision") if known else (None, "", ""))
+
+
+def test_a_token_for_one_team_is_told_of_that_teams_holdings_alone(cast: Cast, node: SimNode) -> None:
+    booked = book(cast)
+    for only, known in ((cast.vision, booked.pk), (cast.speech, None)):
+        (cell,) = gpus.gpu_grid(row(cast, node), cast.otto, only=only).wanted or ()
+        assert (cell.reservation_id, cell.busy) == (known, True)
+
+
+def test_whose_processes_overrun_is_told_to_those_who_see_all(cast: Cast) -> None:
+    node = enrol_node(cast.main, use="whole")
+    node.gpus[0].processes = (wire.Process(pid=7, name="python", user="eve"),)
+    node.send()
+    for viewer, only, told in (
+        (cast.otto, None, "python 7 of eve"),
+        (cast.otto, cast.speech, ""),
+        (cast.sam, None, ""),
+        (None, None, ""),
+    ):
+        (cell,) = gpus.gpu_grid(row(cast, node), viewer, only=only).blockers
+        assert (cell.kind, cell.detail) == ("overrun", told)
 
 
 def test_a_whole_gpu_is_one_cell(cast: Cast) -> None:
