@@ -39,6 +39,8 @@ from portal.supervisor import Part, Supervisor
 STEP_SECONDS = 180.0
 #: Seconds for the simulated GPU processes of one node to end.
 SIMULATED_SECONDS = 20.0
+#: Python computes on one core at a time, so a small machine takes two; if one is killed the other serves.
+WEB_PROCESSES = 2
 
 
 class Stopped(Exception):
@@ -89,7 +91,8 @@ class Demo:
         joined = [node for node in NODES if self._has_joined(node)]
         for node in joined:
             readdress(self._config(node), self.url, self.settings["REDIS_URL"])
-        for part in [*portal_parts(self.port, inherited() | self.settings), *map(self._agent, joined)]:
+        parts = portal_parts(self.port, inherited() | self.settings, web=WEB_PROCESSES)
+        for part in [*parts, *map(self._agent, joined)]:
             self.supervisor.start(part)  # they come up while the seed is laid
         with self._step("Teams, people, quota and nodes"):
             seed = self._seed()

@@ -72,13 +72,14 @@ def settings(servers: Servers, state: Path, url: str) -> dict[str, str]:
     }
 
 
-def portal_parts(port: int, environment: Mapping[str, str]) -> list[Part]:
-    """Web server, two workers and beat: few and small, a laptop shall hold them."""
+def portal_parts(port: int, environment: Mapping[str, str], *, web: int = 1) -> list[Part]:
+    """`web` web servers on one port, two workers and beat: few and small, a laptop shall hold them."""
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
     worker = python("celery", "-A", "portal.celery:app", "worker", "--pool", "solo", *quiet)
     beat = python("celery", "-A", "portal.celery:app", "beat", "--pidfile=", "--loglevel", "WARNING")
+    serve = python("portal.serve", "--port", str(port), "--shared")
     return [
-        Part("web", python("portal.serve", "--port", str(port)), environment),
+        *(Part(name, serve, environment) for name in ["web", *(f"web-{n}" for n in range(2, web + 1))]),
         Part("worker-due", (*worker, "-n", "due@demo", "-Q", "due,reclaim"), environment),
         Part("worker-slow", (*worker, "-n", "slow@demo", "-Q", "slow"), environment),
         Part("beat", beat, environment),
