@@ -114,7 +114,8 @@ class Demo:
         return read
 
     def _has_joined(self, node: Node) -> bool:
-        return self._config(node).exists()
+        """Whether it can run as it is; without its simulated machine it would fail again and again."""
+        return self._config(node).exists() and (self._folder(node) / "driver.json").exists()
 
     def _config(self, node: Node) -> Path:
         return self._folder(node) / "agent.json"
@@ -247,10 +248,9 @@ def refuse_taken_port(port: int) -> None:
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 1 <= port <= 65535:
-        raise ValueError
-    return port
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; choose one from 1 to 65535")
+    return int(text)
 
 
 def main() -> int:

@@ -208,11 +208,26 @@ def test_it_refuses_a_port_that_is_taken() -> None:
     demo.refuse_taken_port(port)
 
 
-@pytest.mark.parametrize("port", ["0", "65536", "web"])
-def test_it_refuses_a_port_that_is_none(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["demo", "--port", port])
+@pytest.mark.parametrize("port", ["0", "65536", "web", "-1", "9" * 5000])
+def test_it_refuses_a_port_that_is_none(
+    port: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["demo", f"--port={port}"])
     with pytest.raises(SystemExit):
         demo.main()
+    assert "is no port; choose one from 1 to 65535" in capsys.readouterr().err
+
+
+def test_a_node_joins_anew_without_its_config_or_its_machine(tmp_path: Path) -> None:
+    whole, node = demo.Demo(tmp_path, 1), demo_parts.NODES[0]
+    folder = tmp_path / "agents" / node.name
+    folder.mkdir(parents=True)
+    (folder / "agent.json").touch()
+    assert not whole._has_joined(node)
+    (folder / "driver.json").touch()
+    assert whole._has_joined(node)
+    (folder / "agent.json").unlink()
+    assert not whole._has_joined(node)
 
 
 def test_a_step_that_fails_is_told_in_one_sentence_with_its_last_words(tmp_path: Path) -> None:
