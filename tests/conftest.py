@@ -21,6 +21,7 @@ import pytest
 from portal import broker, embedded
 from portal.processes import Fault, server_account
 from portal.servers import Place
+from portal.supervisor import Supervisor
 
 STRICT = os.environ.get("GPUPOOL_STRICT") == "1"
 PREFIX = "gpupool-tests-"
@@ -34,10 +35,12 @@ def _fresh_folder() -> Path:
 
 
 def _sweep() -> None:
-    """End the servers of sessions that were killed."""
+    """End what sessions that were killed have left running: their products, then their servers."""
     for folder in Path("/tmp").glob(f"{PREFIX}*"):
         with contextlib.suppress(Fault, OSError):
             if folder.stat().st_uid == os.geteuid():
+                with embedded.hold(folder):
+                    Supervisor(folder, print).clear_leftovers()
                 embedded.clear(folder)
 
 

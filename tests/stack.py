@@ -25,6 +25,7 @@ import httpx
 from agents import simulator_world
 from portal import embedded
 from portal.demo_parts import inherited, portal_parts, python, settings
+from portal.processes import start_time
 from portal.supervisor import Part
 from tests.console import Console
 
@@ -77,7 +78,7 @@ class Stack:
     # --- Processes ------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        """Start the process of that name: web, "worker due", "worker slow", beat, or "agent NODE"."""
+        """Start the process of that name: web, worker-due, worker-slow, beat, or "agent NODE"."""
         part = self.parts[name]
         with self.log_file(name).open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -88,6 +89,9 @@ class Stack:
                 stderr=log,
                 start_new_session=True,
             )
+        # As a supervisor does, for whoever sweeps up after a session that was killed.
+        seen = {name: (one.pid, start_time(one.pid)) for name, one in self.processes.items()}
+        embedded.write_private(self.folder / "children.json", json.dumps(seen))
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """End the process at once; with SIGTERM in order."""
