@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +44,26 @@ def test_every_page_keeps_the_policy_and_can_be_read(window: Open, product: Stac
         assert page.evaluate(TOO_PALE) == [], address
 
 
-@pytest.mark.parametrize("language", ["en", "zh-CN"])
-def test_no_page_is_wider_than_a_phone(window: Open, product: Stack, language: str) -> None:
-    one = window("lena", viewport={"width": 360, "height": 740}, locale=language)
-    for address in addresses(product):
+@pytest.fixture
+def long_title(product: Stack) -> Iterator[dict[str, Any]]:
+    """A reservation that is titled with the longest word there can be."""
+    ask = {"kind": "mig", "profile": "1g.10gb", "count": 1}
+    wish = {"team": "vision", "pool": "main", "title": "W" * 200, "ask": ask, "duration": "PT1H"}
+    status, made = product.rest("POST", "/reservations", wish, "lena")
+    assert status == 201, made
+    yield made
+    product.rest("POST", f"/reservations/{made['id']}/release", {}, "lena")
+
+
+@pytest.mark.parametrize(("language", "width"), [("en", 360), ("zh-CN", 360), ("en", 700), ("en", 900)])
+def test_no_page_is_wider_than_its_screen(
+    window: Open, product: Stack, long_title: dict[str, Any], language: str, width: int
+) -> None:
+    one = window("lena", viewport={"width": width, "height": 740}, locale=language)
+    own = [f"/reservations/{long_title['id']}/", f"/gpus/{long_title['allocations'][0]['gpu_uuid']}/"]
+    for address in [*addresses(product), *own]:
         page = one.open(address)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, address
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, address
 
 
 def test_the_measure_of_contrast_finds_pale_text(window: Open) -> None:
