@@ -34,9 +34,9 @@ def make(
 ) -> tuple[Token, str]:
     """A token with which `user` acts, bound to `team` or not; the text is shown this once.
 
-    Everybody makes their own; one for another user needs the right to manage
-    the team's tokens and a user of that team, or an admin. `days` is 1 to 365.
-    Refuses with INVALID, FORBIDDEN.
+    A person's token is made by that person alone, or somebody could act in
+    their name. One for a service account of `team` takes the right to manage
+    the team's tokens. `days` is 1 to 365. Refuses with INVALID, FORBIDDEN.
     """
     if not 1 <= days <= MOST_DAYS:
         raise invalid("/days", "too_small" if days < 1 else "too_large", min=1, max=MOST_DAYS)
@@ -44,7 +44,9 @@ def make(
         raise invalid("/name", "too_long" if name.strip() else "required", max=80)
     if team is not None and team.pk not in teams.reach(user):
         raise invalid("/team", "not_a_member")
-    if actor is None or actor.pk != user.pk:
+    if actor is not None and actor.pk != user.pk:
+        if user.kind != User.Kind.SERVICE or team is None:
+            raise Refusal(Code.FORBIDDEN, action=Action.MANAGE_TOKENS.value)
         access.require(actor, Action.MANAGE_TOKENS, team)
     parts = secrets.make(secrets.USER)
     token = Token.objects.create(

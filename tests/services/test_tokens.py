@@ -93,6 +93,12 @@ def test_a_lead_makes_none_that_reaches_beyond_the_team(cast: Cast) -> None:
     assert refused(cast.sam, team=cast.speech, actor=cast.lena) == Code.FORBIDDEN
 
 
+def test_nobody_makes_a_persons_token_but_that_person(cast: Cast) -> None:
+    """Or a lead could act as an admin who is in the team, and an admin as anybody."""
+    assert refused(cast.milo, team=cast.vision, actor=cast.lena) == Code.FORBIDDEN
+    assert refused(cast.milo, team=cast.vision, actor=cast.anna) == Code.FORBIDDEN
+
+
 def test_a_token_is_bound_only_to_a_team_of_its_user(cast: Cast) -> None:
     assert refused(cast.milo, team=cast.speech) == Code.INVALID
 

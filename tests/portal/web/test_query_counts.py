@@ -21,7 +21,7 @@ BASELINE = {
     "/nodes/": 6,
     "/nodes/node-1/": 11,
     "/gpus/{gpu}/": 13,
-    "/book/": 18,
+    "/book/": 17,
     "/reservations/": 9,
     "/reservations/{reservation}/": 10,
 }
