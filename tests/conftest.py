@@ -118,6 +118,15 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+@pytest.fixture(autouse=True)
+def _language() -> Generator[None, None, None]:
+    """Django's language is the thread's: what one test chose is not the next one's."""
+    from django.utils import translation
+
+    yield
+    translation.deactivate()
+
+
 @pytest.fixture
 def private_pair() -> Generator[embedded.Servers, Any, None]:
     """A PostgreSQL and Redis of this test's own, to be killed and restarted at will."""

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
+import msgspec
+
 from pool.core import wire
 
 #: Reports in a row that a node may miss before its GPUs are unknown.
@@ -57,21 +59,22 @@ class Reading:
     source: str
 
 
-def clean_window(
-    raw: wire.Window | None, kind: Kind | str, total_mib: float | None = None
-) -> tuple[Reading | None, int]:
-    """The window without its nonsense, and how many values that were.
+def clean_window(raw: object, kind: Kind | str, total_mib: float | None = None) -> tuple[Reading | None, int]:
+    """The wire.Window (or its JSON) without its nonsense, and how many values that were.
 
-    Dropped: what is no finite number, lies outside `BOUNDS` (memory also above
+    Dropped: what is no window at all (one value), what is no finite number, lies outside `BOUNDS` (memory also above
     102 % of `total_mib`), and min, mean and max together when they contradict
     one another. None when nothing is left.
     """
     if raw is None:
         return None, 0
+    window = _window(raw)
+    if window is None:
+        return None, 1
     low, high = BOUNDS[Kind(kind)]
     if kind == Kind.MEMORY and total_mib is not None:
         high = min(high, total_mib * _MEMORY_SLACK)
-    given = (raw.min, raw.mean, raw.max, raw.last)
+    given = (window.min, window.mean, window.max, window.last)
     least, mean, most, last = (_number(value, low, high) for value in given)
     if not _ordered(least, mean, most):
         least = mean = most = None
@@ -79,8 +82,17 @@ def clean_window(
     dropped = sum(v is not None for v in given) - sum(v is not None for v in kept)
     if all(v is None for v in kept):
         return None, dropped
-    source = raw.source if _SOURCE.fullmatch(raw.source) else "unknown"
+    source = window.source if _SOURCE.fullmatch(window.source) else "unknown"
     return Reading(least, mean, most, last, source), dropped
+
+
+def _window(raw: object) -> wire.Window | None:
+    if isinstance(raw, wire.Window):
+        return raw
+    try:
+        return msgspec.convert(raw, wire.Window)
+    except msgspec.ValidationError:
+        return None
 
 
 def _number(value: object, low: float, high: float) -> float | None:

@@ -158,10 +158,10 @@ class GpuReport(msgspec.Struct, frozen=True, kw_only=True):
     lost: bool = False
     fabric_cluster: str | None = None
     fabric_clique: int | None = None
-    utilization_pct: Window | None = None
-    memory_used_mib: Window | None = None
-    power_w: Window | None = None
-    temperature_c: Window | None = None
+    utilization_pct: Any = None  # Window
+    memory_used_mib: Any = None  # Window
+    power_w: Any = None  # Window
+    temperature_c: Any = None  # Window
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,6 +55,19 @@ def test_the_bounds_belong_to_it(kind: Kind, low: float, high: float) -> None:
     assert clean_window(window(low - 1, low, high, high + 1), kind.value)[1] == 2
 
 
+@pytest.mark.parametrize(
+    "raw",
+    ["hot", 7, [1, 2], True, {"min": 1}, {"min": 1, "mean": 1, "max": 1, "last": 1, "source": 3}],
+)
+def test_what_is_no_window_is_dropped_alone(raw: object) -> None:
+    assert clean_window(raw, Kind.POWER) == (None, 1)
+
+
+def test_a_window_may_come_as_json() -> None:
+    raw = {"min": 1, "mean": 2, "max": 3, "last": 2}
+    assert clean_window(raw, Kind.POWER) == (Reading(1, 2, 3, 2, "nvml"), 0)
+
+
 def test_memory_in_use_is_not_more_than_there_is() -> None:
     assert clean_window(window(0, 0, 0, 1020), Kind.MEMORY, total_mib=1000)[1] == 0
     assert clean_window(window(0, 0, 0, 1021), Kind.MEMORY, total_mib=1000)[1] == 1

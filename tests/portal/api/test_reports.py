@@ -162,6 +162,7 @@ def test_a_nonsense_value_does_not_lose_its_report(joined):
     token, node = joined
     report = msgspec.to_builtins(node.report())
     report["gpus"][0]["power_w"] = {"min": -5, "mean": "hot", "max": True, "last": 10**40}
+    report["gpus"][0]["temperature_c"] = "hot"
     report["gpus"][0]["memory_total_mib"] = -1
     assert post(REPORTS, json.dumps(report).encode(), token).status_code == 200
     assert Node.objects.get(name="node-9").dropped_values > 0
