@@ -62,9 +62,10 @@ class Reading:
 def clean_window(raw: object, kind: Kind | str, total_mib: float | None = None) -> tuple[Reading | None, int]:
     """The wire.Window (or its JSON) without its nonsense, and how many values that were.
 
-    Dropped: what is no window at all (one value), what is no finite number, lies outside `BOUNDS` (memory also above
-    102 % of `total_mib`), and min, mean and max together when they contradict
-    one another. None when nothing is left.
+    Dropped: what is no window at all (as one value); what is no finite number,
+    or lies outside `BOUNDS` (memory also above 102 % of `total_mib`); and min,
+    mean and max together when they contradict one another. None when nothing
+    is left.
     """
     if raw is None:
         return None, 0
