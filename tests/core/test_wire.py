@@ -27,7 +27,7 @@ GPU = wire.GpuReport(
         ),
     ),
     trouble=wire.Trouble(generation=3, code="in_use", nvml=19, holders=(wire.Process(pid=5, uid=1000),)),
-    power_w=msgspec.to_builtins(wire.Window(min=1, mean=2, max=3, last=2)),  # a window or nonsense: read as it is
+    power_w=msgspec.to_builtins(wire.Window(min=1, mean=2, max=3, last=2)),  # read as it is: may be nonsense
 )  # fmt: skip
 REPORT = wire.Report(
     agent="1", node="dgx-1", machine_id="m", boot_id="b", seq=1, sampled_at=DAWN, driver="580", gpus=(GPU,)
