@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from tests.journeys.journey import SLICE, TWO_SLICES, Journey
 from tests.journeys.load import Load
 
@@ -28,13 +30,15 @@ def test_while_it_is_away_people_are_told_so_and_slices_live_on(journey: Journey
     servers = journey.stack.servers
     booked = journey.active(TWO_SLICES)
     serials = journey.serials()
+    probes = [f"{journey.stack.url}/{name}" for name in ("livez", "readyz", "healthz")]
     servers.postgres.stop()
     try:
-        refused = journey.ask(SLICE)
-        assert (refused.status_code, refused.json()["code"]) == (503, "not_ready")
-        assert journey.stack.client.get(f"{journey.stack.url}/livez").status_code == 200
-        assert journey.stack.client.get(f"{journey.stack.url}/readyz").status_code == 503
-        assert journey.health()["status"] == "down"
+        with ThreadPoolExecutor() as asking:
+            refused = asking.submit(journey.ask, SLICE)
+            alive, ready, well = (asking.submit(journey.stack.client.get, url) for url in probes)
+        assert (refused.result().status_code, refused.result().json()["code"]) == (503, "not_ready")
+        assert (alive.result().status_code, ready.result().status_code) == (200, 503)
+        assert well.result().json()["status"] == "down"
     finally:
         servers.start_postgres()
     assert journey.serials() == serials
