@@ -22,7 +22,7 @@ from django.http import HttpResponse
 from portal.wsgi import application as wsgi
 
 # After the WSGI application has set Django up.
-from portal.api.problems import refuse  # isort: skip
+from portal.api.problems import answer, refuse  # isort: skip
 from portal.errors import DoorCode  # isort: skip
 
 #: As many as there are connections.
@@ -64,6 +64,10 @@ class Application:
                 await send({"type": "websocket.close", "code": 1000})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/livez" and scope["method"] in ("GET", "HEAD"):
+            # Without a thread: while the database is away all of them may be waiting for it.
+            await _answer(answer({"status": "ok"}), send)
+            return
         # WSGI writes "_" and "-" alike, so an underscore would pass for a header that only a proxy may set.
         scope["headers"] = [(name, value) for name, value in scope["headers"] if b"_" not in name]
         try:

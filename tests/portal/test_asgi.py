@@ -153,6 +153,17 @@ def test_slow_senders_take_no_thread(application: asgi.Application, monkeypatch:
     assert asyncio.run(both()) == 200
 
 
+def test_it_is_alive_while_every_thread_waits(
+    application: asgi.Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stuck(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(application, "wsgi", stuck)
+    status, _, text = ask(application, "/livez", [], b"", method="GET")
+    assert (status, json.loads(text)) == (200, {"status": "ok"})
+
+
 def test_a_sender_that_never_ends_is_given_up(
     application: asgi.Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
