@@ -305,6 +305,33 @@ def blockers(layout: wire.Layout | None, seen: Seen) -> Blockers | None:
     return found
 
 
+def overruns(layout: wire.Layout | None, seen: Seen) -> list[tuple[int, int]]:
+    """The spans (start, size) that are in use though nobody is to have them any more."""
+    return [(start, size) for start, size, kind in blockers(layout, seen) or {} if kind == OVERRUN]
+
+
+def users(
+    allocation: str,
+    *,
+    whole: bool,
+    instances: Iterable[wire.Instance] | None,
+    processes: Iterable[wire.Process] | None,
+) -> tuple[wire.Process, ...] | None:
+    """What runs on this allocation: on its own instance, or on the whole GPU. None: not known."""
+    if whole:
+        return None if processes is None else tuple(one for one in processes if one.computes)
+    return next((one.processes for one in instances or () if one.allocation == allocation), None)
+
+
+def held_up(users: Collection[wire.Process] | None, trouble: wire.Trouble | None, generation: int) -> bool:
+    """Whether a span that is an overrun is one for this allocation, which is to go.
+
+    Without a process of its own only the newest command says so: one before it was about another slice.
+    """
+    in_use = trouble is not None and trouble.code == "in_use" and trouble.generation >= generation
+    return bool(users) or in_use
+
+
 def nobody_left(layout: wire.Layout | None, seen: Seen) -> bool:
     """Whether own instances that are not wanted are still there, and known to have no process."""
     left = _leftover(layout, seen)

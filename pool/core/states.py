@@ -177,7 +177,7 @@ class Reason(StrEnum):
     #: ending: nobody checked in.
     NO_SHOW = "no_show"
 
-    #: failed, waiting: the GPU or its node is gone.
+    #: starting, active, failed, waiting: the GPU or its node is gone.
     GPU_LOST = "gpu_lost"
     NODE_LOST = "node_lost"
     RETIRED = "retired"

@@ -135,7 +135,8 @@ def _allocations(node: Node) -> QuerySet[Allocation]:
     moving = (State.STARTING, State.ACTIVE, State.ENDING)
     rows = Allocation.objects.filter(gpu__node=node, holds=True, wanted_at__isnull=False)
     rows = rows.filter(reservation__state__in=moving).select_related("reservation").order_by("pk")
-    return rows.only("gpu_id", "ready_at", "mig_uuid", "reservation__state")
+    own = ("gpu_id", "kind", "span", "ready_at", "mig_uuid")
+    return rows.only(*own, "reservation__state", "reservation__state_reason")
 
 
 def layout_of(gpu: Gpu) -> wire.Layout | None:

@@ -82,6 +82,8 @@ def _is_news(desk: Desk, gpu: Gpu, one: Seen) -> bool:
     ending = [str(row.pk) for row in rows if row.reservation.state == State.ENDING]
     if ending and observed.gone(ending, gpu.generation, one):
         return True
+    if layout is not None and settling.unsaid(rows, gpu, layout, one):
+        return True
     staying = [row for row in rows if row.reservation.state != State.ENDING]
     if not staying or layout is None or not observed.readable(layout, one):
         return False
