@@ -159,8 +159,9 @@ def test_it_is_alive_while_every_thread_waits(
     async def stuck(*_: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(application, "wsgi", stuck)
-    status, _, text = ask(application, "/livez", [], b"", method="GET")
+    with monkeypatch.context() as patched:
+        patched.setattr(application, "wsgi", stuck)
+        status, _, text = ask(application, "/livez", [], b"", method="GET")
     assert (status, json.loads(text)) == (200, {"status": "ok"})
 
 
