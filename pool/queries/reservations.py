@@ -10,12 +10,13 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Prefetch, Q, QuerySet, Value
 
 from pool.core.health import stale
 from pool.core.states import TERMINAL, State
 from pool.models import Allocation, Event, Node, Reservation
-from pool.queries import clock, teams
+from pool.queries import clock, teams, troubles
+from pool.queries.troubles import Trouble
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser
@@ -28,6 +29,7 @@ class AllocationView:
     """One slice or whole GPU. `gpu` is its index on the node, (start, size) its span of `grid` slices.
 
     `env` holds what a process needs to find it; {} while it cannot be used.
+    `trouble`: what is known to stand against it.
     """
 
     id: UUID
@@ -44,6 +46,7 @@ class AllocationView:
     env: Mapping[str, str]
     ready_at: datetime | None
     access: str
+    trouble: Trouble | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +81,10 @@ def visible_to(user: User | AnonymousUser) -> QuerySet[Reservation]:
     if not user.is_active or user.pk is None:
         return rows.none()
     if teams.sees_all(user):
-        return rows
-    return rows.filter(
-        Q(team__in=teams.reach(user)) | Q(owner=user.pk) | Q(visibility=Reservation.Visibility.EVERYONE)
-    )
+        return rows.annotate(told=Value(True))
+    own = Q(team__in=teams.reach(user)) | Q(owner=user.pk)
+    told = ExpressionWrapper(own, output_field=BooleanField())
+    return rows.annotate(told=told).filter(own | Q(visibility=Reservation.Visibility.EVERYONE))
 
 
 def mine(user: User | AnonymousUser) -> QuerySet[Reservation]:
@@ -157,7 +160,7 @@ def _whole(rows: QuerySet[Reservation]) -> QuerySet[Reservation]:
         "gpu__node__name", "gpu__index", "span"
     )
     return rows.select_related("team", "pool", "owner", "booked_by").prefetch_related(
-        Prefetch("allocations", allocations)
+        Prefetch("allocations", troubles.annotated(allocations))
     )
 
 
@@ -176,6 +179,7 @@ def is_unknown(node: Node, real_now: datetime) -> bool:
 
 
 def _allocation(one: Allocation, row: Reservation) -> AllocationView:
+    trouble = troubles.of(one, row, told=getattr(row, "told", False))
     return AllocationView(
         id=one.pk,
         node=one.gpu.node.name,
@@ -188,9 +192,10 @@ def _allocation(one: Allocation, row: Reservation) -> AllocationView:
         size=one.span.upper - one.span.lower,
         grid=one.gpu.grid,
         mig_uuid=one.mig_uuid,
-        env=_env(one, row),
+        env={} if trouble is not None and trouble.code == troubles.GPU_LOST else _env(one, row),
         ready_at=one.ready_at,
         access=one.gpu.node.access,
+        trouble=trouble,
     )
 
 

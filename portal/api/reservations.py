@@ -30,6 +30,7 @@ from portal.api.times import instant
 if TYPE_CHECKING:
     from pool.models import Reservation as Row
     from pool.queries.reservations import AllocationView, ReservationView
+    from pool.queries.troubles import Process
 
 _KEY = re.compile(r"[!-~]{1,255}")
 _ETAG = re.compile(r'"r(\d{1,9})"')
@@ -130,6 +131,9 @@ def resource(view: ReservationView) -> dict[str, Any]:
     """A reservation as REST shows it; times in UTC.
 
     `unknown_since`: those of its nodes that are not heard from, null for one that never was.
+    `trouble` of an allocation: gpu_lost, gpu_unknown (its node does not report it), or in_use (it is to
+    go, and a process still runs), `trouble_since` when that is known. `processes` null: not known, or
+    not to be told to the caller.
     """
     return {
         "id": str(view.id),
@@ -151,6 +155,8 @@ def resource(view: ReservationView) -> dict[str, Any]:
 
 
 def _allocation(view: AllocationView) -> dict[str, Any]:
+    trouble = view.trouble
+    processes = trouble.processes if trouble else None
     return {
         "id": str(view.id),
         "node": view.node,
@@ -162,7 +168,14 @@ def _allocation(view: AllocationView) -> dict[str, Any]:
         "span": {"start": view.start, "size": view.size},
         "mig_uuid": view.mig_uuid or None,
         "env": view.env,
+        "trouble": trouble.code if trouble else None,
+        "trouble_since": instant(trouble.since) if trouble else None,
+        "processes": None if processes is None else [_process(one) for one in processes],
     }
+
+
+def _process(one: Process) -> dict[str, Any]:
+    return {"pid": one.pid, "name": one.name or None, "user": one.user or None}
 
 
 def _event(event: Any) -> dict[str, Any]:

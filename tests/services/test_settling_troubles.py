@@ -43,7 +43,7 @@ def state_of(booked: Reservation) -> tuple[str, str]:
 
 
 def noted(booked: Reservation) -> list[str]:
-    return [one.after["reason"] for one in queries.events(booked) if one.verb == "reservation.noted"]
+    return [(one.after or {})["reason"] for one in queries.events(booked) if one.verb == "reservation.noted"]
 
 
 def settled_changes(node: SimNode) -> int:

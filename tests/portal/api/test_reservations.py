@@ -10,9 +10,11 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
+from pool.core import wire
 from pool.models import Gpu, Node, Pool, QuotaLine, Reservation
 from pool.queries import clock
 from pool.services import broker
+from tests.cast import enrol_node
 from tests.portal.api.asking import BODY, RESERVATIONS, ask, later, problem, tomorrow, wrong
 
 
@@ -79,6 +81,9 @@ def test_it_tells_where_each_slice_is(lead, node):
         "span",
         "mig_uuid",
         "env",
+        "trouble",
+        "trouble_since",
+        "processes",
     }
     assert (first["node"], first["gpu"], first["gpu_uuid"]) == ("node-1", 0, node.gpus[0].uuid)
     assert (first["kind"], first["model"], first["profile"]) == ("mig", "H100-80GB", "1g.10gb")
@@ -330,6 +335,35 @@ def test_a_name_that_only_a_driver_prints_can_be_asked_for(lead):
     body = lead.book(ask(profile="1g.11gb")).json()
     assert body["allocations"][0]["profile"] == "1g.11gb"
     assert wrong(lead.book(ask(profile="1g.12345gb"))) == {("/ask/profile", "unknown_profile")}
+
+
+def test_it_says_of_a_slice_that_its_gpu_is_lost(lead, node):
+    made = lead.book(ask(count=1)).json()
+    node.follow()
+    node.gpus[0].lost = True
+    node.send()
+    shown = lead.get(f"{RESERVATIONS}/{made['id']}").json()
+    assert (shown["state"], shown["state_reason"]) == ("active", "gpu_lost")
+    (one,) = shown["allocations"]
+    assert (one["trouble"], one["trouble_since"], one["env"]) == ("gpu_lost", None, {})
+
+
+def test_it_names_the_process_that_keeps_what_is_to_go(lead, api, sam, cast):
+    node = enrol_node(cast.main, "node-2", use="whole")
+    made = lead.book(BODY | {"ask": {"kind": "gpu", "models": ["H100-80GB"]}}).json()
+    node.follow()
+    node.gpus[0].processes = (wire.Process(pid=4711, user="milo", name="python"),)
+    lead.post(f"{RESERVATIONS}/{made['id']}/release")
+    node.follow()
+    shown = lead.get(f"{RESERVATIONS}/{made['id']}").json()
+    assert (shown["state"], shown["state_reason"]) == ("ending", "released")
+    (one,) = shown["allocations"]
+    assert one["trouble"] == "in_use"
+    assert one["trouble_since"].endswith("Z")
+    assert one["processes"] == [{"pid": 4711, "name": "python", "user": "milo"}]
+    Reservation.objects.update(visibility="everyone")
+    (others,) = api(sam).get(f"{RESERVATIONS}/{made['id']}").json()["allocations"]
+    assert (others["trouble"], others["processes"]) == ("in_use", None)
 
 
 # --- Everywhere --------------------------------------------------------------------------

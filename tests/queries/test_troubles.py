@@ -1,0 +1,143 @@
+"""What is shown of a slice whose GPU is lost or not reported, or that a process keeps."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from pool.core import wire
+from pool.core.shapes import GpuAsk, MigAsk
+from pool.models import Reservation, User
+from pool.queries import access, clock, troubles
+from pool.queries import reservations as queries
+from pool.queries.troubles import Process, Trouble
+from pool.services import reservations
+from tests.cast import Cast, SimNode, enrol_node
+
+MILOS = wire.Process(pid=4711, user="milo", name="pyth\u202eon", memory_mib=900)
+
+
+def active(cast: Cast, node: SimNode, *, whole: bool = False, visibility: str = "team") -> Reservation:
+    booked = reservations.book(
+        actor=cast.milo,
+        team="vision",
+        pool="main",
+        ask=GpuAsk(models=("H100-80GB",)) if whole else MigAsk(profile="1g.10gb"),
+        duration=timedelta(hours=1),
+        visibility=visibility,
+        now=clock.now(),
+    )
+    node.follow()
+    return booked
+
+
+def end(cast: Cast, node: SimNode, booked: Reservation, processes: tuple[wire.Process, ...] | None) -> None:
+    """It is released, but the driver does not give its slice up; these are said to run on it."""
+    reservations.release(actor=cast.milo, reservation_id=booked.pk, now=clock.now())
+    card, mine = node.gpus[0], str(booked.allocations.get().pk)
+    card.instances = [
+        msgspec.structs.replace(one, processes=processes) if one.allocation == mine else one
+        for one in card.instances
+    ]
+    card.trouble = wire.Trouble(generation=node.rows()[0].generation, code="in_use", holders=processes or ())
+    node.send()
+
+
+def trouble(viewer: User, booked: Reservation) -> Trouble | None:
+    (one,) = queries.as_resource(access.reservation(viewer, booked.pk)).allocations
+    return one.trouble
+
+
+def test_what_is_healthy_has_no_trouble_before_its_start_and_in_use(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node)
+    assert trouble(cast.milo, booked) is None
+
+
+def test_a_slice_on_a_lost_gpu_gives_no_way_to_it_and_says_why(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node)
+    node.gpus[0].lost = True
+    node.send()
+    view = queries.as_resource(access.reservation(cast.milo, booked.pk))
+    (one,) = view.allocations
+    assert (view.state, one.env, one.trouble) == ("active", {}, Trouble(troubles.GPU_LOST))
+    node.gpus[0].lost = False
+    node.send()
+    (one,) = queries.as_resource(access.reservation(cast.milo, booked.pk)).allocations
+    assert (one.trouble, len(one.env)) == (None, 2)
+
+
+def test_a_gpu_that_its_node_does_not_report_is_unknown_and_not_lost(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node)
+    node.send(node.report(gpus=()))
+    found = trouble(cast.milo, booked)
+    assert found is not None
+    assert (found.code, found.since is None) == ("gpu_unknown", False)
+
+
+def test_its_team_is_told_which_process_keeps_the_slice_until_it_is_gone(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node)
+    end(cast, node, booked, (MILOS,))
+    for viewer in (cast.milo, cast.lena, cast.otto):
+        found = trouble(viewer, booked)
+        assert found is not None
+        assert (found.code, found.since is None) == ("in_use", False)
+        assert found.processes == (Process(4711, "python", "milo"),)
+    node.follow()
+    assert trouble(cast.milo, booked) is None
+
+
+def test_others_who_see_it_are_not_told_whose_process_it_is(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node, visibility="everyone")
+    end(cast, node, booked, (MILOS,))
+    found = trouble(cast.sam, booked)
+    assert found is not None
+    assert (found.code, found.processes, found.told) == ("in_use", None, False)
+
+
+def test_what_could_not_be_listed_is_unknown_and_an_empty_list_is_empty(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node)
+    end(cast, node, booked, None)
+    found = trouble(cast.milo, booked)
+    assert found is not None
+    assert (found.processes, found.told) == (None, True)
+    card = node.gpus[0]
+    card.instances = [msgspec.structs.replace(one, processes=()) for one in card.instances]
+    node.send()
+    found = trouble(cast.milo, booked)
+    assert found is not None
+    assert found.processes == ()
+
+
+def test_a_process_on_another_teams_slice_is_not_shown_beside_it(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node)
+    other = reservations.book(
+        actor=cast.sam,
+        team="speech",
+        pool="main",
+        ask=MigAsk(profile="1g.10gb"),
+        duration=timedelta(hours=1),
+        now=clock.now(),
+    )
+    node.follow()
+    end(cast, node, booked, (MILOS,))
+    assert trouble(cast.sam, other) is None
+    reservations.release(actor=cast.sam, reservation_id=other.pk, now=clock.now())
+    node.gpus[0].trouble = wire.Trouble(generation=node.rows()[0].generation, code="in_use", holders=(MILOS,))
+    node.send()
+    found = trouble(cast.sam, other)
+    assert found is not None
+    assert found.processes == ()
+
+
+def test_a_whole_gpu_shows_what_still_computes_on_it(cast: Cast) -> None:
+    node = enrol_node(cast.main, use="whole")
+    booked = active(cast, node, whole=True)
+    node.gpus[0].processes = (MILOS, wire.Process(pid=7, name="Xorg", computes=False))
+    node.send()
+    assert trouble(cast.milo, booked) is None
+    reservations.release(actor=cast.milo, reservation_id=booked.pk, now=clock.now())
+    node.follow()
+    found = trouble(cast.milo, booked)
+    assert found is not None
+    assert found.processes == (Process(4711, "python", "milo"),)
