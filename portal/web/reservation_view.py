@@ -12,12 +12,14 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 
 from pool.core.states import TERMINAL, State
+from pool.queries import troubles
 from pool.queries.reservations import AllocationView, ReservationView
 from portal.web import svg, words
 from portal.web.tags import slices
 
 if TYPE_CHECKING:
     from pool.models import Event, Reservation
+    from pool.queries.troubles import Process
 
 MOVING = frozenset({State.STARTING, State.ENDING})
 BEFORE = frozenset({State.HELD, State.PENDING_APPROVAL, State.WAITING, State.SCHEDULED})
@@ -90,6 +92,19 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What stands against a place of it, as queries.troubles.Trouble says; `whole`: the GPU, no slice."""
+
+    code: str
+    place: str
+    what: str
+    whole: bool
+    since: datetime | None
+    processes: tuple[str, ...] | None
+    told: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Happened:
     verb: str
     reason: str
@@ -127,6 +142,7 @@ def context(view: ReservationView, events: Iterable[Event], now: datetime) -> di
         "connect": connect(view.allocations),
         "events": [_happened(event) for event in list(events)[-EVENTS:]],
         "unheard": sorted(view.unknown_since.items()),
+        "notices": notices(view.allocations),
     }
 
 
@@ -210,6 +226,35 @@ def _connect(number: int, node: str, ready: Sequence[AllocationView]) -> Connect
 def _exports(ones: Sequence[AllocationView]) -> str:
     names = ones[0].env
     return "\n".join(f"export {name}={','.join(one.env[name] for one in ones)}" for name in names)
+
+
+def notices(allocations: Sequence[AllocationView]) -> list[Notice]:
+    """What its viewer has to know: a slice in use by itself, what is wrong with a GPU once."""
+    found: dict[tuple[str, str], Notice] = {}
+    for one in allocations:
+        if one.trouble is not None:
+            where = str(one.id) if one.trouble.code == troubles.IN_USE else one.gpu_uuid
+            found.setdefault((one.trouble.code, where), _notice(one, one.trouble))
+    return list(found.values())
+
+
+def _notice(one: AllocationView, trouble: troubles.Trouble) -> Notice:
+    return Notice(
+        code=trouble.code,
+        place=f"{one.node} GPU {one.gpu}",
+        what=one.profile or one.model,
+        whole=one.kind != "mig",
+        since=trouble.since,
+        processes=None if trouble.processes is None else tuple(_named(each) for each in trouble.processes),
+        told=trouble.told,
+    )
+
+
+def _named(one: Process) -> str:
+    said = {"name": one.name or _("a process"), "pid": one.pid, "user": one.user}
+    if one.user:
+        return _("%(name)s (pid %(pid)s, user %(user)s)") % said
+    return _("%(name)s (pid %(pid)s)") % said
 
 
 def _happened(event: Event) -> Happened:

@@ -6,9 +6,11 @@ import re
 import uuid
 from datetime import timedelta
 
+import msgspec
 import pytest
 from django.test import Client
 
+from pool.core import wire
 from pool.models import Reservation, User
 from pool.queries import clock
 from pool.services import reservations
@@ -177,6 +179,53 @@ def test_a_node_that_is_not_heard_leaves_it_active_and_is_named(
     page = page_of(milos.get(f"/reservations/{active.pk}/"))
     assert "node-1 has not been heard from since" in page
     assert "Active" in page
+
+
+def test_a_lost_gpu_leaves_it_active_and_says_what_to_do(
+    active: Reservation, node: SimNode, milos: Client
+) -> None:
+    address = f"/reservations/{active.pk}/"
+    node.gpus[0].lost = True
+    node.send()
+    page = page_of(milos.get(address))
+    assert "node-1 GPU 0 is lost" in page
+    assert "release it and book anew" in page
+    assert "CUDA_VISIBLE_DEVICES" not in page
+    assert "the node reported it ready" not in page.split("What happened")[0]
+    active.refresh_from_db()
+    assert active.state == "active"
+    node.gpus[0].lost = False
+    node.send()
+    assert "is lost" not in page_of(milos.get(address))
+
+
+def test_a_gpu_missing_from_reports_is_unknown(active: Reservation, node: SimNode, milos: Client) -> None:
+    node.send(node.report(gpus=()))
+    page = page_of(milos.get(f"/reservations/{active.pk}/"))
+    assert "node-1 GPU 0 has been missing from its node's reports since" in page
+    assert "is lost" not in page
+
+
+def test_what_ends_names_the_process_that_keeps_it_until_it_is_gone(
+    active: Reservation, node: SimNode, milos: Client, sams: Client
+) -> None:
+    Reservation.objects.update(visibility="everyone")
+    address = f"/reservations/{active.pk}/"
+    milos.post(f"{address}release/")
+    card = node.gpus[0]
+    user = wire.Process(pid=4711, name="<python>", user="milo")
+    card.instances = [msgspec.structs.replace(one, processes=(user,)) for one in card.instances]
+    card.trouble = wire.Trouble(generation=node.rows()[0].generation, code="in_use", holders=(user,))
+    node.send()
+    page, others = page_of(milos.get(address)), page_of(sams.get(address))
+    assert "1g.10gb on node-1 GPU 0 cannot be taken back" in page
+    assert "&lt;python&gt; (pid 4711, user milo)" in page
+    assert "End it; the slice then goes." in page
+    assert "cannot be taken back" in others
+    assert "only its team is told" in others
+    assert "4711" not in others
+    node.follow()
+    assert "cannot be taken back" not in page_of(milos.get(address))
 
 
 def test_times_are_in_the_zone_of_the_viewer_with_the_instant_in_the_title(
