@@ -64,7 +64,8 @@ def unsaid(rows: Sequence[Allocation], gpu: Gpu, layout: wire.Layout, seen: Seen
     going = [row for row in rows if row.reservation.state == State.ENDING]
     if _newly_lost(staying, seen) or _held_up(going, gpu, layout, seen):
         return True
-    told = {row.reservation_id for row in staying if row.reservation.state_reason == Reason.GPU_LOST}
+    active = [row.reservation for row in staying if row.reservation.state == State.ACTIVE]
+    told = {row.pk for row in active if row.state_reason == Reason.GPU_LOST}
     return observed.readable(layout, seen) and bool(told - _lost_elsewhere(told, gpu))
 
 

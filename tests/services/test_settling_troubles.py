@@ -107,6 +107,16 @@ def test_of_two_lost_gpus_the_last_to_return_ends_the_loss(cast: Cast) -> None:
     assert noted(booked) == ["gpu_lost", "applied"]
 
 
+def test_a_start_that_the_agent_calls_lost_is_not_settled_again_with_each_report(
+    cast: Cast, node: SimNode
+) -> None:
+    booked = book(cast)
+    node.gpus[0].trouble = wire.Trouble(generation=node.rows()[0].generation, code="gpu_is_lost")
+    node.send()
+    assert state_of(booked) == ("starting", "gpu_lost")
+    assert settled_changes(node) == 0
+
+
 # --- Held up ----------------------------------------------------------------------
 
 
