@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from pool.core.errors import Code, Refusal
+from portal import statewords
 from portal.fielderrors import field_sentence
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class DoorCode(StrEnum):
     LENGTH_REQUIRED = "length_required"
     TOO_LARGE = "too_large"
     UNKNOWN_PARAMETER = "unknown_parameter"
+    REPEATED_PARAMETER = "repeated_parameter"
     CSRF = "csrf"
     THROTTLED = "throttled"
     NOT_READY = "not_ready"
@@ -150,10 +152,7 @@ TABLE: Mapping[str, Row] = {
     Code.TAKEN: Row(
         409,
         _("Already taken"),
-        (
-            _("%(name)s exists already."),
-            _("Somebody else was quicker."),
-        ),
+        (_("%(name)s exists already."), _("Somebody else was quicker.")),
         _("Look again and choose anew."),
     ),
     Code.WRONG_STATE: Row(
@@ -161,8 +160,8 @@ TABLE: Mapping[str, Row] = {
         _("Not possible in this state"),
         (
             _("%(count)s bookings stand in the way."),
-            _("It is %(state)s; from there it cannot become %(wanted)s."),
-            _("It is %(state)s."),
+            _("Its state is “%(state)s”; “%(wanted)s” cannot follow that."),
+            _("Its state is “%(state)s”; that does not allow this."),
             _("Its state does not allow this."),
         ),
         _("Look at its state and its events."),
@@ -262,8 +261,18 @@ TABLE: Mapping[str, Row] = {
     DoorCode.UNKNOWN_PARAMETER: Row(
         400,
         _("Unknown parameter"),
-        (_("%(parameter)s is not known here; known: %(known)s."), _("A parameter is not known here.")),
+        (
+            _("%(parameter)s is not known here; known: %(known)s."),
+            _("%(parameter)s is not known here; no parameters are taken."),
+            _("A parameter is not known here."),
+        ),
         _("Leave it out or correct its name."),
+    ),
+    DoorCode.REPEATED_PARAMETER: Row(
+        400,
+        _("Parameter given more than once"),
+        (_("%(parameter)s is given %(times)s times; once is possible."), _("A parameter is given twice.")),
+        _("Give it once."),
     ),
     DoorCode.CSRF: Row(
         403,
@@ -301,21 +310,23 @@ def problem_for(code: Code | DoorCode, data: Mapping[str, Any]) -> Problem:
     """As `problem`, for a code and its numbers."""
     row = TABLE[code]
     fields = [_field(error) for error in data.get("errors", ())]
-    shown = {name: _shown(name, value) for name, value in data.items()}
+    shown = _numbers(data)
     if code == Code.QUOTA_EXCEEDED:
         shown |= _quota_words(data)
-    detail = _say(row.sentences, shown)
+    said = statewords.said(data) if code == Code.WRONG_STATE else None
+    detail = _say((said.sentence,) if said else row.sentences, shown)
     if fields:
         detail = " ".join(f"{f['pointer']}: {f['detail']}" for f in fields)
     elif code == Code.NO_CAPACITY:
         detail = " ".join([detail, *_reasons(data)])
     rest = {name: value for name, value in data.items() if name != "errors"}
-    return Problem(row.status, code.value, str(row.title), detail, _next_step(row, code, data), rest, fields)
+    step = str(said.next_step) if said else _next_step(row, code, data)
+    return Problem(row.status, code.value, str(row.title), detail, step, rest, fields)
 
 
 def _field(error: Mapping[str, Any]) -> dict[str, Any]:
     """One wrong field with its sentence put beside its numbers."""
-    shown = {name: _shown(name, value) for name, value in error.items()}
+    shown = _numbers(error)
     return {**error, "detail": field_sentence(str(error["code"]), shown)}
 
 
@@ -355,6 +366,11 @@ def _quota_words(data: Mapping[str, Any]) -> dict[str, str]:
     return {"no_line": gpus.get("asked_gpu", "?")} if data.get("reason") == "no_line" else gpus
 
 
+def _numbers(data: Mapping[str, Any]) -> dict[str, object]:
+    """What a sentence can say; of an empty list there is nothing to say."""
+    return {name: _shown(name, value) for name, value in data.items() if value not in ([], ())}
+
+
 def _shown(name: str, value: object) -> object:
     """A value as a person reads it: instants in the active zone, lists with commas.
 
@@ -362,6 +378,8 @@ def _shown(name: str, value: object) -> object:
     """
     if name == "expected":
         return value
+    if name in ("state", "wanted"):
+        return str(statewords.NAMES.get(str(value), value))
     if isinstance(value, str) and len(value) >= 20 and value[10:11] == "T":
         return _instant(value)
     if isinstance(value, datetime):

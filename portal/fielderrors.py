@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 SENTENCES: Mapping[str, tuple[Words, ...]] = {
     "required": (_("This is required."),),
     "blank": (_("This must not be empty."),),
-    "unknown_field": (_("There is no such field; known: %(known)s."), _("There is no such field.")),
+    "unknown_field": (
+        _("There is no such field; known: %(known)s."),
+        _("There is no such field; no fields are taken."),
+    ),
     "not_an_object": (_("This must be an object with fields."),),
     "not_a_list": (_("This must be a list."),),
     "not_a_string": (_("This must be text."),),

@@ -107,13 +107,7 @@ def _turn(pool_id: int) -> Iterator[None]:
 
 def _replayed(claim: Claim | None, now: datetime) -> Reservation | None:
     made = idempotency.find(claim, now=now) if claim else None
-    return None if made is None else _first_result(made)
-
-
-def _first_result(made: str) -> Reservation:
-    row = Reservation.objects.get(pk=made)
-    row.replayed = True
-    return row
+    return None if made is None else idempotency.first_result(made)
 
 
 # --- Thinking, and confirming -------------------------------------------------
@@ -152,7 +146,7 @@ def _confirm(*, wish: Wish, claim: Claim | None, seen: int | None, found: list[P
     """Take the best plan that still holds. `seen`: the change number that `found` was decided at."""
     made = idempotency.claim(claim, now=wish.now) if claim else None
     if made is not None:
-        return _first_result(made)
+        return idempotency.first_result(made)
     pool = locks.pool(wish.pool.pk)
     if pool.change != seen:
         found = _still_holding(wish, found)

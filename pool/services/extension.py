@@ -25,7 +25,8 @@ from pool.core.states import State
 from pool.models import Allocation, Pool, Reservation
 from pool.queries import access, snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import events, locks, plans, wishes
+from pool.services import events, idempotency, locks, plans, wishes
+from pool.services.idempotency import Claim
 from pool.services.plans import Wanted
 
 if TYPE_CHECKING:
@@ -44,13 +45,18 @@ def extend(
     duration: timedelta | None = None,
     version: int | None = None,
     now: datetime,
+    claim: Claim | None = None,
 ) -> Reservation:
     """Move the end to a later `end`, or by `duration`; exactly one of them.
 
-    Refuses with NOT_FOUND, FORBIDDEN, INVALID, STALE, WRONG_STATE, BUSY, and
-    for the added time with NO_CAPACITY (asked, free, counts, latest_end) and
-    QUOTA_EXCEEDED.
+    A `claim` that was carried out before answers the reservation as it is now
+    (`replayed`). Refuses with NOT_FOUND, FORBIDDEN, INVALID, STALE, WRONG_STATE
+    (state, doing), KEY_REUSED, IN_PROGRESS, BUSY, and for the added time with
+    NO_CAPACITY (asked, free, counts, latest_end) and QUOTA_EXCEEDED.
     """
+    made = idempotency.claim(claim, now=now) if claim else None
+    if made is not None:
+        return idempotency.first_result(made)
     seen = access.reservation(actor, reservation_id)
     own = seen.owner_id == actor.pk and access.can(actor, Action.EXTEND_OWN, seen.team)
     if not own:
@@ -58,11 +64,14 @@ def extend(
     pool = locks.pool(seen.pool_id)
     row = locks.reservation(reservation_id, version)
     if row.state not in EXTENDABLE:
-        raise Refusal(Code.WRONG_STATE, state=row.state)
+        raise Refusal(Code.WRONG_STATE, state=row.state, doing="extend")
     added = _added(row, end, duration, now)
     slices = list(Allocation.objects.filter(reservation=row, holds=True).order_by("pk"))
     _check(pool, row, slices, added, now)
-    return _write(pool, row, added, actor, now)
+    _write(pool, row, added, actor, now)
+    if claim:
+        idempotency.keep(claim, resource=row.pk, now=now, status=200)
+    return row
 
 
 def _added(row: Reservation, end: datetime | None, duration: timedelta | None, now: datetime) -> Period:
@@ -151,7 +160,7 @@ def _next_booking(snap: Snapshot, picks: Sequence[Pick], added: Period) -> datet
     )
 
 
-def _write(pool: Pool, row: Reservation, added: Period, actor: User, now: datetime) -> Reservation:
+def _write(pool: Pool, row: Reservation, added: Period, actor: User, now: datetime) -> None:
     before = {"end": row.period.upper.isoformat(), "version": row.version}
     row.period = TimestamptzRange(row.period.lower, added.end)
     row.version += 1
@@ -171,7 +180,6 @@ def _write(pool: Pool, row: Reservation, added: Period, actor: User, now: dateti
         after={"end": row.period.upper.isoformat(), "version": row.version},
     )
     locks.changed(pool)
-    return row
 
 
 def _until(field: str, end: datetime | None) -> Func:

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from pool.core.errors import Code, Refusal
-from pool.models import IdempotencyKey
+from pool.models import IdempotencyKey, Reservation
 
 KEPT = timedelta(hours=24)
 
@@ -85,6 +85,13 @@ def keep(claimed: Claim, *, resource: object, now: datetime, status: int = 201) 
         resource=str(resource),
         created_at=now,
     )
+
+
+def first_result(made: str) -> Reservation:
+    """The reservation that a request made or changed, as it is now; it says that it is `replayed`."""
+    row = Reservation.objects.get(pk=made)
+    row.replayed = True
+    return row
 
 
 @transaction.atomic(durable=True)

@@ -16,31 +16,50 @@ from django.db.models import Case, DateTimeField, F, Func, QuerySet, Value, When
 from django.db.models.functions import Greatest, Lower
 
 from pool.core import states
+from pool.core.errors import Code, Refusal
 from pool.core.roles import Action, TeamRole
 from pool.core.states import HOLDING, TERMINAL, Reason, State
 from pool.models import Allocation, Reservation
 from pool.queries import access, teams
-from pool.services import commands, events, locks
+from pool.services import commands, events, idempotency, locks
 from pool.services.booking import book as book
 from pool.services.extension import extend as extend
+from pool.services.idempotency import Claim
 
 if TYPE_CHECKING:
     from pool.models import User
 
+#: What has begun to end, or is over, has nothing left to give back.
+RELEASABLE = (State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED)
+
 
 @locks.use_case
-def release(*, actor: User, reservation_id: UUID, version: int | None = None, now: datetime) -> Reservation:
+def release(
+    *,
+    actor: User,
+    reservation_id: UUID,
+    version: int | None = None,
+    now: datetime,
+    claim: Claim | None = None,
+) -> Reservation:
     """Give it back: before its start it is cancelled, later it ends and its GPUs are cleaned.
 
-    The owner, a lead of the team or an operator may. Refuses with NOT_FOUND,
-    FORBIDDEN, STALE (version, known), WRONG_STATE (state, wanted), BUSY.
+    The owner, a lead of the team or an operator may. A `claim` that was carried
+    out before answers the reservation as it is now (`replayed`). Refuses with
+    NOT_FOUND, FORBIDDEN, STALE (version, known), WRONG_STATE (state, doing),
+    KEY_REUSED, IN_PROGRESS, BUSY.
     """
+    made = idempotency.claim(claim, now=now) if claim else None
+    if made is not None:
+        return idempotency.first_result(made)
     seen = access.reservation(actor, reservation_id)
     own = seen.owner_id == actor.pk and access.can(actor, Action.RELEASE_OWN, seen.team)
     if not own:
         access.require(actor, Action.RELEASE_TEAM, seen.team)
     pool = locks.pool(seen.pool_id)
     row = locks.reservation(reservation_id, version)
+    if row.state not in RELEASABLE:
+        raise Refusal(Code.WRONG_STATE, state=row.state, doing="release")
     if row.state == State.SCHEDULED:
         reason = Reason.CANCELLED if own else _by_whom(actor, row, Reason.CANCELLED_BY_LEAD)
         _move([row], State.CANCELLED, reason, now=now, actor=actor)
@@ -48,6 +67,8 @@ def release(*, actor: User, reservation_id: UUID, version: int | None = None, no
         reason = Reason.RELEASED if own else _by_whom(actor, row, Reason.RELEASED_BY_LEAD)
         commands.issue(locks.gpus(end([row], reason, now=now, actor=actor)), now)
     locks.changed(pool)
+    if claim:
+        idempotency.keep(claim, resource=row.pk, now=now, status=200)
     return row
 
 

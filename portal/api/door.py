@@ -54,11 +54,14 @@ class Door(APIView):
     http_method_names = ["get", "head", "post"]
     #: Query parameters that this resource knows; any other is refused.
     parameters: ClassVar[frozenset[str]] = frozenset()
+    #: Those of them that may be given more than once.
+    repeatable: ClassVar[frozenset[str]] = frozenset()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if request.method in self.allowed_methods:
             refuse_unknown(request, self.parameters if request.method in ("GET", "HEAD") else ())
+            refuse_repeated(request, self.repeatable)
 
     def handle_exception(self, exc: Exception) -> HttpResponse:  # type: ignore[override]
         """As a problem; DRF adds the Allow header to whatever is returned."""
@@ -77,6 +80,13 @@ def refuse_unknown(request: Request, known: Collection[str]) -> None:
     for name in request.query_params:
         if name not in known:
             raise DoorRefusal(DoorCode.UNKNOWN_PARAMETER, parameter=name[:64], known=sorted(known))
+
+
+def refuse_repeated(request: Request, repeatable: Collection[str]) -> None:
+    """One of two values would be taken, and nobody could say which was meant."""
+    for name, values in request.query_params.lists():
+        if len(values) > 1 and name not in repeatable:
+            raise DoorRefusal(DoorCode.REPEATED_PARAMETER, parameter=name, times=len(values))
 
 
 def body_length(request: HttpRequest, limit: int, default: int | None = None) -> int:

@@ -45,6 +45,7 @@ class Reservations(Door):
     """GET lists what the caller may see, POST books."""
 
     parameters = paging.PARAMETERS | {"team", "state", "overlaps"}
+    repeatable = frozenset({"state"})
 
     def get(self, request: Request) -> HttpResponse:
         rows = _filtered(within_token(request, queries.visible_to(user_of(request))), request)
@@ -79,33 +80,40 @@ class Reservation(Door):
 
 
 class Extend(Door):
-    """Move the end: `end` is the new end, `duration` what is added to the present one."""
+    """Move the end: `end` is the new end, `duration` what is added to the present one.
+
+    As for a booking, an Idempotency-Key keeps a second sending from adding it again.
+    """
 
     def post(self, request: Request, pk: uuid.UUID) -> HttpResponse:
-        until = wishes.extension(json_object(request))
-        services.extend(
+        body = json_object(request)
+        until = wishes.extension(body)
+        row = services.extend(
             actor=user_of(request),
             reservation_id=_seen(request, pk).pk,
             end=until.end,
             duration=until.duration,
             version=_known_version(request),
             now=clock.now(),
+            claim=_claim(request, body),
         )
-        return _one(queries.as_resource(_seen(request, pk)))
+        return _changed(request, row)
 
 
 class Release(Door):
     """End it now, or cancel it before its start; a second time is refused, since nothing is left to end."""
 
     def post(self, request: Request, pk: uuid.UUID) -> HttpResponse:
-        wishes.nothing(json_object(request))
-        services.release(
+        body = json_object(request)
+        wishes.nothing(body)
+        row = services.release(
             actor=user_of(request),
             reservation_id=_seen(request, pk).pk,
             version=_known_version(request),
             now=clock.now(),
+            claim=_claim(request, body),
         )
-        return _one(queries.as_resource(_seen(request, pk)))
+        return _changed(request, row)
 
 
 class Events(Door):
@@ -208,7 +216,16 @@ def _created(request: Request, booked: Row) -> HttpResponse:
         view = queries.as_new_resource(booked)
     response = _one(view, status=201)
     response["Location"] = request.build_absolute_uri(f"{request.path}/{booked.pk}")
-    if booked.replayed:
+    return _told_replay(response, booked)
+
+
+def _changed(request: Request, row: Row) -> HttpResponse:
+    """As `_created`, for what was there before."""
+    return _told_replay(_one(queries.as_resource(_seen(request, row.pk))), row)
+
+
+def _told_replay(response: HttpResponse, row: Row) -> HttpResponse:
+    if row.replayed:
         response["Idempotency-Replayed"] = "true"
     return response
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -21,13 +20,12 @@ from pool.core.quota import charge_milli
 from pool.core.roles import TeamRole
 from pool.core.shapes import Class, ask_json
 from pool.queries import access, clock, inventory, teams
-from pool.services import idempotency, reservations, wishes
-from pool.services.idempotency import Claim
+from pool.services import reservations, wishes
 from pool.services.plans import Wanted
 from portal.errors import Problem, problem
 from portal.htmx import PageRequest, render
+from portal.web import keys, words
 from portal.web import room as rooms
-from portal.web import words
 from portal.web.forms import BookForm, Choices, Offered, summary
 from portal.web.frame import done, page
 from portal.web.tags import count_gpus, gib
@@ -75,17 +73,13 @@ def _book(request: PageRequest, form: BookForm) -> Reservation:
         klass=Class(typed["klass"]),
         owner=typed["owner"] or None,
         now=clock.now(),
-        claim=_claim(request, form),
+        claim=keys.claim(request, _body(form)),
     )
 
 
-def _claim(request: PageRequest, form: BookForm) -> Claim | None:
-    key = request.POST.get("key", "")[:255]
-    if not key or not key.isascii() or not key.isprintable():
-        return None
+def _body(form: BookForm) -> dict[str, Any]:
     typed = {k: v for k, v in form.cleaned_data.items() if k not in ("ask", "start", "duration")}
-    body = typed | {"ask": ask_json(form.cleaned_data["ask"])}
-    return Claim(f"user:{request.user.pk}", "POST", request.path, key, idempotency.fingerprint(body))
+    return typed | {"ask": ask_json(form.cleaned_data["ask"])}
 
 
 @page
@@ -98,7 +92,7 @@ def room(request: PageRequest) -> HttpResponse:
 
 def _page(request: PageRequest, form: BookForm, refused: Problem | None = None) -> HttpResponse:
     """The form with what was typed, and a new key: sending again what was refused is a new request."""
-    context = {**_context(request, form), "problem": refused, "key": uuid.uuid4().hex}
+    context = {**_context(request, form), "problem": refused, "key": keys.new()}
     return render(request, "reservations/book.html", context, status=refused.status if refused else 200)
 
 

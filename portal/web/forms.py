@@ -214,6 +214,7 @@ class ExtendForm(forms.Form):
             raise forms.ValidationError(_("Say by how much it is to be extended."))
         try:
             data["end"] = parse_instant(data.get("known_end", ""), "/end") + by
+            data["added"] = by
         except Refusal:
             raise forms.ValidationError(
                 _("Load the page again: it does not say when the reservation ends.")

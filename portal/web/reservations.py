@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -20,7 +21,7 @@ from pool.queries import reservations as queries
 from pool.services import reservations as services
 from portal.errors import Problem, problem
 from portal.htmx import PageRequest, render
-from portal.web import reservation_view, words
+from portal.web import keys, reservation_view, words
 from portal.web.forms import ExtendForm, FilterForm, first_error
 from portal.web.frame import done, page
 from portal.web.tags import written
@@ -99,6 +100,7 @@ def _page(request: PageRequest, row: Reservation, refused: Problem | None = None
         "extend_by": EXTEND_BY,
         "units": list(words.UNITS.items()),
         "problem": refused,
+        "key": keys.new(),
     }
     part = "" if refused else "live"
     status = refused.status if refused else 200
@@ -115,18 +117,27 @@ def _may(request: PageRequest, row: Reservation, own: Action, team: Action) -> b
 @page
 @require_POST
 def extend(request: PageRequest, pk: UUID) -> HttpResponse:
-    """A second click on the same button asks for the same end: it has it already."""
+    """A second click on the same button asks for the same end: it has it already.
+
+    Where the page showed the new end in between, it comes with the same key and the same `by`.
+    """
     row = access.reservation(request.user, pk)
     form = ExtendForm(request.POST)
     if not form.is_valid():
         return _page(request, row, first_error(form))
     end = form.cleaned_data["end"]
     if row.period.upper != end:
+        claim = keys.claim(request, {"by_s": form.cleaned_data["added"].total_seconds()})
         try:
-            row = services.extend(actor=request.user, reservation_id=pk, end=end, now=clock.now())
+            row = services.extend(
+                actor=request.user, reservation_id=pk, end=end, now=clock.now(), claim=claim
+            )
         except Refusal as refusal:
+            if refusal.code == Code.IN_PROGRESS:
+                done(request, _("It is being extended already."))
+                return HttpResponseRedirect(reverse("reservation", args=[pk]))
             return _page(request, access.reservation(request.user, pk), _shown(refusal))
-    done(request, _("Extended: it ends %(end)s.") % {"end": written(end)})
+    done(request, _("Extended: it ends %(end)s.") % {"end": written(row.period.upper)})
     return HttpResponseRedirect(reverse("reservation", args=[pk]))
 
 
@@ -148,4 +159,12 @@ def _shown(refusal: Refusal) -> Problem:
     """A refusal as it stands on the page; what is not permitted has a page of its own."""
     if refusal.code in (Code.FORBIDDEN, Code.NOT_FOUND):
         raise refusal
-    return problem(refusal)
+    told = problem(refusal)
+    if refusal.code != Code.KEY_REUSED:
+        return told
+    return replace(
+        told,
+        title=_("This form was sent before"),
+        detail=_("It was sent before, with another time to add."),
+        next_step=_("Look at when it ends now; if that is not enough, send it again."),
+    )

@@ -12,25 +12,27 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from portal.statewords import NAMES
+
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise as Words
 
 #: State -> (words, tone). "busy" tones breathe: something is going on.
 STATES: Mapping[str, tuple[Words, str]] = {
-    "held": (_("Held"), "info"),
-    "pending_approval": (_("Waiting for approval"), "warn"),
-    "waiting": (_("On the wait list"), "warn"),
-    "scheduled": (_("Scheduled"), "info"),
-    "starting": (_("Starting"), "info pill-busy"),
-    "active": (_("Active"), "good"),
-    "paused": (_("Between its windows"), "quiet"),
-    "ending": (_("Ending"), "info pill-busy"),
-    "ended": (_("Ended"), "quiet pill-hollow"),
-    "cancelled": (_("Cancelled"), "quiet pill-hollow"),
-    "denied": (_("Denied"), "bad pill-hollow"),
-    "preempted": (_("Preempted"), "bad pill-hollow"),
-    "expired": (_("Expired"), "quiet pill-hollow"),
-    "failed": (_("Failed"), "bad pill-hollow"),
+    "held": (NAMES["held"], "info"),
+    "pending_approval": (NAMES["pending_approval"], "warn"),
+    "waiting": (NAMES["waiting"], "warn"),
+    "scheduled": (NAMES["scheduled"], "info"),
+    "starting": (NAMES["starting"], "info pill-busy"),
+    "active": (NAMES["active"], "good"),
+    "paused": (NAMES["paused"], "quiet"),
+    "ending": (NAMES["ending"], "info pill-busy"),
+    "ended": (NAMES["ended"], "quiet pill-hollow"),
+    "cancelled": (NAMES["cancelled"], "quiet pill-hollow"),
+    "denied": (NAMES["denied"], "bad pill-hollow"),
+    "preempted": (NAMES["preempted"], "bad pill-hollow"),
+    "expired": (NAMES["expired"], "quiet pill-hollow"),
+    "failed": (NAMES["failed"], "bad pill-hollow"),
 }
 
 REASONS: Mapping[str, Words] = {

@@ -65,12 +65,15 @@ def test_it_gives_each_wrong_field_its_own_sentence():
     refusal = Invalid(
         [
             FieldError("/ask/count", "too_large", {"max": 1024}),
-            FieldError("/shape", "unknown_field", {}),
+            FieldError("/shape", "unknown_field", {"known": ["kind", "count"]}),
         ]
     )
     said = problem(refusal)
     assert said.status == 422
-    assert [f["detail"] for f in said.fields] == ["This must be at most 1024.", "There is no such field."]
+    assert [f["detail"] for f in said.fields] == [
+        "This must be at most 1024.",
+        "There is no such field; known: kind, count.",
+    ]
     assert said.fields[0] == {
         "pointer": "/ask/count",
         "code": "too_large",
@@ -134,4 +137,49 @@ def test_it_is_marked_for_translation():
 def test_its_data_can_be_written_as_json():
     said = problem(Refusal(Code.WRONG_STATE, state="ended", wanted="ending"))
     assert json.loads(json.dumps(dict(said.data))) == {"state": "ended", "wanted": "ending"}
-    assert said.detail == "It is ended; from there it cannot become ending."
+    assert said.detail == "Its state is “Ended”; “Ending” cannot follow that."
+
+
+@pytest.mark.parametrize(
+    ("doing", "state", "detail", "next_step"),
+    [
+        (
+            "release",
+            "cancelled",
+            "It is over already (Cancelled); nothing is left to release.",
+            "Nothing needs",
+        ),
+        ("release", "ending", "It is ending already; its slices are being taken down.", "Wait until it has"),
+        (
+            "release",
+            "waiting",
+            "It has not been granted (On the wait list); nothing is there",
+            "Wait until it is",
+        ),
+        ("extend", "ended", "It is over already (Ended); no time can be added.", "Make a new reservation"),
+        ("extend", "ending", "It is ending already; no time can be added.", "Make a new reservation"),
+        ("extend", "held", "It has not been granted (Held); no time can be added.", "Wait until it is"),
+        ("extend", "paused", "Its state is “Between its windows”; that does not allow this.", "Look at"),
+        ("release", "purple", "Its state is “purple”; that does not allow this.", "Look at"),
+    ],
+)
+def test_it_says_what_a_state_does_not_allow_and_what_to_do(doing, state, detail, next_step):
+    said = problem(Refusal(Code.WRONG_STATE, state=state, doing=doing))
+    assert said.detail.startswith(detail)
+    assert said.next_step.startswith(next_step)
+    assert said.data["state"] == state
+
+
+def test_it_names_a_state_in_the_language_of_the_moment():
+    with translation.override("zh-hans"):
+        said = problem(Refusal(Code.WRONG_STATE, state="cancelled", doing="release"))
+    assert "已取消" in said.detail
+    assert "cancelled" not in said.detail.lower()
+
+
+def test_where_nothing_is_taken_no_empty_list_is_shown():
+    said = problem(invalid("/why", "unknown_field", known=[]))
+    assert said.detail == "/why: There is no such field; no fields are taken."
+    assert said.fields[0]["known"] == []
+    odd = problem_for(DoorCode.UNKNOWN_PARAMETER, {"parameter": "limit", "known": []})
+    assert odd.detail == "limit is not known here; no parameters are taken."

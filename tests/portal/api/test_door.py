@@ -132,6 +132,12 @@ def test_it_names_a_parameter_that_it_does_not_know():
     assert get("?limit=1").status_code == 200
 
 
+def test_it_names_a_parameter_that_is_given_twice():
+    body = told(get("?limit=2&limit=3"))
+    assert (body["status"], body["code"], body["parameter"]) == (400, "repeated_parameter", "limit")
+    assert body["detail"] == "limit is given 2 times; once is possible."
+
+
 def test_it_knows_no_parameters_when_something_is_sent():
     view = Echo.as_view()
     response = view(RequestFactory().post("/api/v1/echo?limit=1", b"{}", "application/json"))

@@ -1,4 +1,4 @@
-"""Idempotency keys: the same request twice is one booking, whoever asks with another body is told."""
+"""Idempotency keys: the same request twice is carried out once, whoever asks with another body is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db import connections
 
 from pool.models import QuotaLine, Reservation
 from pool.services.idempotency import Claim
-from tests.portal.api.asking import BODY, RESERVATIONS, problem
+from tests.portal.api.asking import BODY, RESERVATIONS, problem, tomorrow
 
 
 @pytest.fixture
@@ -70,3 +70,73 @@ def test_a_key_that_another_request_has_is_in_progress(lead):
     finally:
         other.close()
     assert lead.book(Idempotency_Key="build-17").status_code == 201
+
+
+# --- Extending and releasing ---------------------------------------------------------
+
+LONGER = {"duration": "PT1H"}
+
+
+@pytest.fixture
+def made(lead):
+    return lead.book(tomorrow()).json()
+
+
+@pytest.fixture
+def extend(made):
+    return f"{RESERVATIONS}/{made['id']}/extend"
+
+
+def test_the_same_key_extends_once_and_answers_what_it_is_now(lead, extend):
+    first = lead.post(extend, LONGER, Idempotency_Key="more")
+    assert "Idempotency-Replayed" not in first.headers
+    since = lead.post(extend, LONGER).json()
+    again = lead.post(extend, LONGER, Idempotency_Key="more", If_Match=first["ETag"])
+    assert (again.status_code, again["Idempotency-Replayed"]) == (200, "true")
+    assert again.json() == since
+    assert again["ETag"] == f'"r{since["version"]}"'
+
+
+def test_the_same_key_with_another_extension_is_refused(lead, extend):
+    end = lead.post(extend, LONGER, Idempotency_Key="more").json()["end"]
+    problem(lead.post(extend, {"duration": "PT2H"}, Idempotency_Key="more"), 422, "key_reused")
+    assert lead.get(extend.removesuffix("/extend")).json()["end"] == end
+
+
+def test_an_extension_that_was_refused_leaves_its_key_free(lead, extend):
+    stale = lead.post(extend, LONGER, Idempotency_Key="more", If_Match='"r999"')
+    problem(stale, 412, "stale")
+    fresh = lead.post(extend, LONGER, Idempotency_Key="more")
+    assert fresh.status_code == 200
+    assert "Idempotency-Replayed" not in fresh.headers
+
+
+def test_a_key_belongs_to_one_reservation_and_one_action(lead, extend):
+    other = lead.book(tomorrow()).json()["id"]
+    paths = [extend, f"{RESERVATIONS}/{other}/extend", extend.replace("/extend", "/release")]
+    answers = [lead.post(path, LONGER if "extend" in path else {}, Idempotency_Key="k") for path in paths]
+    assert [a.status_code for a in answers] == [200, 200, 200]
+    assert not any("Idempotency-Replayed" in a.headers for a in answers)
+
+
+def test_who_sends_a_release_again_gets_its_answer(lead, extend):
+    path = extend.replace("/extend", "/release")
+    assert lead.post(path, {}, Idempotency_Key="done").json()["state"] == "cancelled"
+    again = lead.post(path, {}, Idempotency_Key="done")
+    assert (again.status_code, again["Idempotency-Replayed"]) == (200, "true")
+    assert again.json()["state"] == "cancelled"
+    problem(lead.post(path, {}, Idempotency_Key="other"), 409, "wrong_state")
+
+
+def test_another_token_may_use_the_same_key(lead, api, lena, extend):
+    first = lead.post(extend, LONGER, Idempotency_Key="more").json()
+    other = api(lena).post(extend, LONGER, Idempotency_Key="more")
+    assert "Idempotency-Replayed" not in other.headers
+    assert other.json()["end"] > first["end"]
+
+
+@pytest.mark.parametrize("action", ["extend", "release"])
+def test_an_action_refuses_a_key_that_is_none(lead, extend, action):
+    body = LONGER if action == "extend" else {}
+    answer = lead.post(extend.replace("extend", action), body, Idempotency_Key="two words")
+    problem(answer, 400, "malformed")

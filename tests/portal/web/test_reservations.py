@@ -258,6 +258,50 @@ def test_it_is_extended_from_the_end_that_was_shown_and_twice_is_once(
     assert "Extended: it ends" in page_of(milos.get(answer["Location"]))
 
 
+def form_key(page: str) -> str:
+    found = re.search(r'name="key" value="([0-9a-f]{32})" form="extend-form"', page)
+    assert found is not None
+    return found[1]
+
+
+def test_a_second_click_extends_once_although_the_page_showed_the_new_end_in_between(
+    active: Reservation, milos: Client
+) -> None:
+    before = active.period.upper
+    key = form_key(page_of(milos.get(f"/reservations/{active.pk}/")))
+    for _ in range(2):
+        typed = {"by": "30", "known_end": known_end(milos, active), "key": key}
+        answer = milos.post(f"/reservations/{active.pk}/extend/", typed)
+        assert answer.status_code == 302
+        active.refresh_from_db()
+    assert active.period.upper == before + timedelta(minutes=30)
+    again = form_key(page_of(milos.get(f"/reservations/{active.pk}/")))
+    typed = {"by": "30", "known_end": known_end(milos, active), "key": again}
+    milos.post(f"/reservations/{active.pk}/extend/", typed)
+    active.refresh_from_db()
+    assert active.period.upper == before + timedelta(hours=1)
+
+
+def test_a_form_that_is_sent_again_with_another_time_is_told_in_words_of_the_page(
+    active: Reservation, milos: Client
+) -> None:
+    key = form_key(page_of(milos.get(f"/reservations/{active.pk}/")))
+    for by, status in (("30", 302), ("60", 422)):
+        typed = {"by": by, "known_end": known_end(milos, active), "key": key}
+        answer = milos.post(f"/reservations/{active.pk}/extend/", typed)
+        assert answer.status_code == status
+    page = page_of(answer)
+    assert "with another time to add" in page
+    assert "Idempotency-Key" not in page
+    assert form_key(page) != key
+
+
+def test_what_is_fetched_anew_leaves_the_key_of_the_form_alone(active: Reservation, milos: Client) -> None:
+    live = page_of(milos.get(f"/reservations/{active.pk}/", headers=HTMX))
+    assert 'id="extend-form"' in live
+    assert 'name="key"' not in live
+
+
 def test_an_extension_into_the_next_booking_is_refused_with_the_reason(
     cast: Cast, node: SimNode, milos: Client
 ) -> None:

@@ -1,0 +1,87 @@
+"""The states of a reservation in words, and what a state does not allow: sentence and next step.
+
+Used by `portal.errors` and by the pages; which states allow what is decided in the services.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.utils.translation import gettext_lazy as _
+
+from pool.core.states import TERMINAL, State
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise as Words
+
+
+NAMES: Mapping[str, Words] = {
+    "held": _("Held"),
+    "pending_approval": _("Waiting for approval"),
+    "waiting": _("On the wait list"),
+    "scheduled": _("Scheduled"),
+    "starting": _("Starting"),
+    "active": _("Active"),
+    "paused": _("Between its windows"),
+    "ending": _("Ending"),
+    "ended": _("Ended"),
+    "cancelled": _("Cancelled"),
+    "denied": _("Denied"),
+    "preempted": _("Preempted"),
+    "expired": _("Expired"),
+    "failed": _("Failed"),
+}
+
+
+class Said(NamedTuple):
+    sentence: Words
+    next_step: Words
+
+
+_UNGRANTED = frozenset({State.HELD, State.PENDING_APPROVAL, State.WAITING})
+
+#: What was asked -> what is said when it is over, is ending, has not been granted.
+_WORDS: Mapping[str, tuple[Said, Said, Said]] = {
+    "release": (
+        Said(
+            _("It is over already (%(state)s); nothing is left to release."),
+            _("Nothing needs to be done. To use GPUs again, make a new reservation."),
+        ),
+        Said(
+            _("It is ending already; its slices are being taken down."),
+            _("Wait until it has ended; its events tell what it waits for."),
+        ),
+        Said(
+            _("It has not been granted (%(state)s); nothing is there to release."),
+            _("Wait until it is granted, or read it again to see its state."),
+        ),
+    ),
+    "extend": (
+        Said(
+            _("It is over already (%(state)s); no time can be added."),
+            _("Make a new reservation for more time."),
+        ),
+        Said(
+            _("It is ending already; no time can be added."),
+            _("Make a new reservation for more time."),
+        ),
+        Said(
+            _("It has not been granted (%(state)s); no time can be added."),
+            _("Wait until it is granted, or make a new reservation."),
+        ),
+    ),
+}
+
+
+def said(data: Mapping[str, Any]) -> Said | None:
+    """The words for `doing` in this `state`; None where the table's general ones must do."""
+    words, state = _WORDS.get(data.get("doing", "")), data.get("state")
+    if words is None:
+        return None
+    over, ending, ungranted = words
+    if state in TERMINAL:
+        return over
+    if state == State.ENDING:
+        return ending
+    return ungranted if state in _UNGRANTED else None
