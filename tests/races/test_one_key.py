@@ -8,7 +8,7 @@ import pytest
 
 from pool.core.errors import Code
 from pool.models import Allocation, Reservation
-from pool.services import idempotency
+from pool.services import idempotency, reservations
 from pool.services.idempotency import Claim
 from tests.races.runners import Meeting, codes, think_together, together
 from tests.scene import NOON, ONE_SLICE, WHOLE, Scene, add_node, hours, make_scene
@@ -29,7 +29,7 @@ def twice(scene: Scene, claim: Claim | None = KEY) -> list[Any]:
     return together(*[lambda: scene.book(ONE_SLICE, start=NOON + hours(1), claim=claim)] * 2)
 
 
-def test_without_its_lock_it_is_carried_out_twice(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = Meeting(2)
 
     def only_look(wanted: Claim, *, now: Any) -> str | None:
@@ -38,6 +38,10 @@ def test_without_its_lock_it_is_carried_out_twice(scene: Scene, monkeypatch: pyt
         return found
 
     monkeypatch.setattr(idempotency, "claim", only_look)
+
+
+def test_without_its_lock_it_is_carried_out_twice(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_its_lock(monkeypatch)
     assert codes(twice(scene)) == {"ok": 2}
     assert Reservation.objects.count() == 2
 
@@ -63,3 +67,31 @@ def test_who_lost_the_slot_to_the_same_request_gets_its_answer(monkeypatch: pyte
     results = together(*[lambda: scene.book(WHOLE, start=NOON + hours(1), claim=KEY)] * 2)
     assert codes(results)[Code.NO_CAPACITY] == 0
     assert len({one.pk for one in results if isinstance(one, Reservation)}) == 1
+
+
+# --- Extending ------------------------------------------------------------------------
+
+
+def extended_twice(scene: Scene) -> tuple[list[Any], Any]:
+    """What two of the same extension by an hour answered, and by how much the end has moved."""
+    booked = scene.book(ONE_SLICE, start=NOON + hours(1))
+
+    def longer() -> Any:
+        return reservations.extend(
+            actor=scene.lena, reservation_id=booked.pk, duration=hours(1), now=NOON, claim=KEY
+        )
+
+    results = together(longer, longer)
+    return results, Reservation.objects.get().period.upper - booked.period.upper
+
+
+def test_without_its_lock_an_extension_is_added_twice(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_its_lock(monkeypatch)
+    results, added = extended_twice(scene)
+    assert (codes(results), added) == ({"ok": 2}, hours(2))
+
+
+def test_an_extension_is_added_once(scene: Scene) -> None:
+    results, added = extended_twice(scene)
+    assert codes(results)["ok"] + codes(results)[Code.IN_PROGRESS] == 2
+    assert added == hours(1)
