@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 
 from pool.core import wire
+from pool.core.errors import Code, Refusal
 from pool.models import Reservation, User
 from pool.queries import clock
 from pool.services import reservations
@@ -294,6 +295,19 @@ def test_a_form_that_is_sent_again_with_another_time_is_told_in_words_of_the_pag
     assert "with another time to add" in page
     assert "Idempotency-Key" not in page
     assert form_key(page) != key
+
+
+def test_a_click_while_the_first_is_worked_on_leads_back_to_the_page(
+    active: Reservation, milos: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(**_: object) -> None:
+        raise Refusal(Code.IN_PROGRESS)
+
+    typed = {"by": "30", "known_end": known_end(milos, active), "key": "k"}
+    monkeypatch.setattr(reservations, "extend", busy)
+    answer = milos.post(f"/reservations/{active.pk}/extend/", typed)
+    assert answer.status_code == 302
+    assert "It is being extended already." in page_of(milos.get(answer["Location"]))
 
 
 def test_what_is_fetched_anew_leaves_the_key_of_the_form_alone(active: Reservation, milos: Client) -> None:
