@@ -57,7 +57,7 @@ _COLUMNS: dict[type[Any], tuple[str, ...]] = {
     models.Blocker: ("gpu", "span", "kind", "since", "detail"),
     models.QuotaLine: ("team", "pool", "model", "guaranteed_milli", "cap_milli"),
     models.Reservation: ("id", "team", "pool", "owner", "state", "state_reason", "period"),
-    models.Allocation: ("id", "reservation", "gpu", "profile", "span", "period", "holds"),
+    models.Allocation: ("id", "reservation", "gpu", "profile", "span", "period", "holds", "left_at"),
     models.Command: ("id", "gpu", "generation", "state", "issued_at", "settled_at", "attempts"),
     models.Event: ("id", "at", "actor_label", "verb", "reservation_id"),
     models.Lane: ("name", "holder", "until", "beat_at", "took_ms", "error"),

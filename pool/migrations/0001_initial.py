@@ -308,6 +308,7 @@ class Migration(migrations.Migration):
                 ('wanted_at', models.DateTimeField(blank=True, null=True)),
                 ('ready_at', models.DateTimeField(blank=True, null=True)),
                 ('cleaned_at', models.DateTimeField(blank=True, null=True)),
+                ('left_at', models.DateTimeField(blank=True, null=True)),
                 ('gpu', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='allocations', to='pool.gpu')),
                 ('reservation', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='allocations', to='pool.reservation')),
             ],
@@ -437,6 +438,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='allocation',
             constraint=models.CheckConstraint(condition=models.Q(('cleaned_at__isnull', True), ('holds', False), _connector='OR'), name='allocation_clean_is_free'),
+        ),
+        migrations.AddConstraint(
+            model_name='allocation',
+            constraint=models.CheckConstraint(condition=models.Q(('left_at__isnull', True), ('holds', False), _connector='OR'), name='allocation_left_is_free'),
         ),
         migrations.AddConstraint(
             model_name='allocation',

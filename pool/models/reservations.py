@@ -87,6 +87,10 @@ class Allocation(models.Model):
     `wanted_at` says since when the GPU's wanted layout has it; None while its
     start waits, and then it has never been on the GPU. It is in the layout if
     it is wanted, holds, and its reservation is starting or active.
+
+    `left_at` says that it was given up: its GPU was out of reach, and the
+    booking was placed anew before anything of this was seen. Nobody is shown
+    it; the row stays because a node that returns may report what it made for it.
     """
 
     class Kind(models.TextChoices):
@@ -112,6 +116,7 @@ class Allocation(models.Model):
     wanted_at = models.DateTimeField(null=True, blank=True)
     ready_at = models.DateTimeField(null=True, blank=True)
     cleaned_at = models.DateTimeField(null=True, blank=True)
+    left_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         indexes = [
@@ -131,6 +136,9 @@ class Allocation(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(cleaned_at__isnull=True) | Q(holds=False), name="allocation_clean_is_free"
+            ),
+            models.CheckConstraint(
+                condition=Q(left_at__isnull=True) | Q(holds=False), name="allocation_left_is_free"
             ),
             ExclusionConstraint(
                 name="allocation_no_overlap",

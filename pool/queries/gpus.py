@@ -114,7 +114,8 @@ def _holders(
     if viewer is None or not ids:
         return {}
     seen = reservations.visible_to(viewer).filter(allocations__in=ids).values("pk")
-    rows = Allocation.objects.filter(pk__in=ids, reservation__in=seen)
+    # An instance made for what was given up is nobody's: it stays busy and nameless until it is gone.
+    rows = Allocation.objects.filter(pk__in=ids, left_at=None, reservation__in=seen)
     rows = rows if only is None else rows.filter(reservation__team=only)
     names = rows.values_list("pk", "reservation_id", "reservation__title", "reservation__team__name")
     return {str(pk): (reservation, title, team) for pk, reservation, title, team in names}

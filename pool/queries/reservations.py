@@ -111,7 +111,7 @@ SELECT alloc.id, node.name, gpu.index, gpu.uuid, alloc.kind, alloc.model, alloc.
 FROM pool_allocation alloc
 JOIN pool_gpu gpu ON gpu.id = alloc.gpu_id
 JOIN pool_node node ON node.id = gpu.node_id
-WHERE alloc.reservation_id = %s
+WHERE alloc.reservation_id = %s AND alloc.left_at IS NULL
 ORDER BY node.name, gpu.index, alloc.span
 """
 
@@ -155,10 +155,9 @@ def _view(
 
 
 def _whole(rows: QuerySet[Reservation]) -> QuerySet[Reservation]:
-    """With all that `as_resource` reads, in two statements."""
-    allocations = Allocation.objects.select_related("gpu__node").order_by(
-        "gpu__node__name", "gpu__index", "span"
-    )
+    """With all that `as_resource` reads, in two statements; what was given up is not shown."""
+    allocations = Allocation.objects.filter(left_at=None).select_related("gpu__node")
+    allocations = allocations.order_by("gpu__node__name", "gpu__index", "span")
     return rows.select_related("team", "pool", "owner", "booked_by").prefetch_related(
         Prefetch("allocations", troubles.annotated(allocations))
     )

@@ -182,7 +182,7 @@ class _Aside:
 
 
 def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
-    """Ends first, then starts, in batches; then each start that waits gets one look."""
+    """Ends first, then starts, in batches; then some that are stranded, and each that waits, get one look."""
     aside = _Aside("due")
     done = Swept()
     for select in (_over, _to_start):
@@ -195,7 +195,11 @@ def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
             with pace.measured():
                 done += _batch(pool_id, ids, now, aside)
     # What waits goes on waiting after its look, so the list is read once.
-    waiting = list(_waiting(pool_id, now).exclude(pk__in=aside.hidden).values_list("pk", flat=True))
+    stranded, waiting = (
+        list(rows.exclude(pk__in=aside.hidden).values_list("pk", flat=True))
+        for rows in (starts.stranded(pool_id, now), _waiting(pool_id, now))
+    )
+    waiting = [*starts.in_turn(stranded, starts.MOST_MOVES, now), *waiting]
     pace = _Pace()
     while waiting and time.monotonic() < until:
         ids, waiting = waiting[: pace.size], waiting[pace.size :]
@@ -263,6 +267,8 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     new = list(_to_start(pool_id, now).filter(Q(pk__in=ids) | next_stays).distinct())
     waiting = list(_waiting(pool_id, now).filter(pk__in=ids))
     touched |= starts.start(pool, [*new, *waiting], now)
+    # Asked again under the lock: its node may have come back.
+    touched |= starts.rescue(pool, list(starts.stranded(pool_id, now).filter(pk__in=ids)), now)
     commands.issue(locks.gpus(touched), now)
     if over or new or touched:
         locks.changed(pool)

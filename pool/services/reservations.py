@@ -123,6 +123,13 @@ def clean(allocation_ids: Collection[UUID], *, now: datetime) -> None:
     _end_window(Allocation.objects.filter(pk__in=allocation_ids, holds=True), now)
 
 
+def leave(allocation_ids: Collection[UUID], *, now: datetime) -> None:
+    """Give up these allocations, which nobody has seen: their booking is placed anew. The rows stay."""
+    left = Allocation.objects.filter(pk__in=allocation_ids)
+    _end_window(left.filter(holds=True), now)
+    left.update(left_at=now, cleaned_at=None)
+
+
 def close(rows: Sequence[Reservation], *, now: datetime, label: str = "") -> list[Reservation]:
     """End those of these ending reservations that hold nothing any more; returns them."""
     holding = set(

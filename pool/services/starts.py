@@ -1,8 +1,9 @@
 """Steps for bookings whose start has come: what is in the way, what may go, what goes elsewhere.
 
 All of a booking starts together or waits together. Nothing is wanted on a GPU
-before it may be there, so what waits can still be placed on another. The
-steps need the lock on the pool; GPUs that are to be commanded come back.
+before it may be there, so what waits can still be placed on another; so can
+what is wanted where nobody answers and nothing was seen. The steps need the
+lock on the pool; GPUs that are to be commanded come back.
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 from uuid import UUID
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from pool.core.errors import Refusal
 from pool.core.period import Period
 from pool.core.placement import GpuView
 from pool.core.shapes import Class, stored_ask
 from pool.core.states import Reason, State
-from pool.models import Allocation, Pool, Reservation
+from pool.models import Allocation, Blocker, Pool, Reservation
 from pool.queries import snapshot
 from pool.services import commands, events, grants, plans, reservations, wishes
 from pool.services.plans import NoRoom, Plan, Wanted
+
+R = TypeVar("R")
 
 #: How long a start waits for its own GPU to come free before it goes elsewhere.
 FENCE = timedelta(seconds=60)
@@ -61,7 +67,7 @@ def start(pool: Pool, rows: Sequence[Reservation], now: datetime, *, moves: int 
     slices = _slices(rows)
     places = _places(pool, {one.gpu_id for mine in slices.values() for one in mine}, now)
     reasons = {row.pk: Reason.FROZEN if pool.frozen else _in_the_way(slices[row.pk], places) for row in rows}
-    for row in _in_turn([row for row in rows if _goes_elsewhere(row, reasons[row.pk], now)], moves, now):
+    for row in in_turn([row for row in rows if _goes_elsewhere(row, reasons[row.pk], now)], moves, now):
         reasons[row.pk] = _move_elsewhere(pool, row, slices[row.pk], now) or reasons[row.pk]
     outcome: dict[Reason | None, list[Reservation]] = defaultdict(list)
     for row in rows:
@@ -71,6 +77,39 @@ def start(pool: Pool, rows: Sequence[Reservation], now: datetime, *, moves: int 
             reservations.wait(waiting, reason, now=now)
     touched = reservations.begin(outcome[None], Reason.WAITING_FOR_NODE, now=now)
     return touched | reservations.begin(outcome[Reason.MOVED], Reason.MOVED, now=now)
+
+
+def rescue(pool: Pool, rows: Sequence[Reservation], now: datetime) -> set[int]:
+    """Place elsewhere what is `stranded`; where nothing fits, it stays as it is.
+
+    All of a booking is placed anew. The GPUs it leaves are to be commanded,
+    too: a node that returns destroys what it has made for it.
+    """
+    slices = _slices(rows)
+    moved = [row for row in rows if _move_elsewhere(pool, row, slices[row.pk], now)]
+    left = {one.gpu_id for row in moved for one in slices[row.pk]}
+    return left | reservations.begin(moved, Reason.MOVED, now=now)
+
+
+def stranded(pool_id: int, now: datetime) -> QuerySet[Reservation]:
+    """Starts that are wanted on a GPU out of reach, with no slice seen yet, by their start.
+
+    Out of reach: lost, retired, on a node that is unknown, or missing from its
+    node's reports for longer than the fence. A freeze keeps a booking where it is.
+    """
+    unseen = Q(gpu__blockers__kind=Blocker.Kind.UNKNOWN, gpu__blockers__since__lte=now - FENCE)
+    unknown = Q(gpu__node__unknown_since__isnull=False) | Q(gpu__state__received_at=None) | unseen
+    out_of_reach = unknown | Q(gpu__state__lost=True) | Q(gpu__retired_at__isnull=False)
+    frozen = Q(gpu__frozen=True) | Q(gpu__node__frozen=True) | Q(gpu__node__agent_frozen=True)
+    mine = Allocation.objects.filter(reservation=OuterRef("pk"), holds=True)
+    rows = Reservation.objects.filter(
+        Exists(mine.filter(out_of_reach, wanted_at__isnull=False)),
+        ~Exists(mine.filter(frozen | Q(ready_at__isnull=False))),
+        pool=pool_id,
+        pool__frozen=False,
+        state=State.STARTING,
+    )
+    return rows.order_by("period__startswith", "pk")
 
 
 def waiting_on(gpu_ids: Collection[int]) -> list[Reservation]:
@@ -147,7 +186,7 @@ def _goes_elsewhere(row: Reservation, reason: Reason | None, now: datetime) -> b
     return reason in _GONE or (reason in _OCCUPIED and now - row.period.lower >= FENCE)
 
 
-def _in_turn(rows: Sequence[Reservation], most: int, now: datetime) -> Sequence[Reservation]:
+def in_turn(rows: Sequence[R], most: int, now: datetime) -> Sequence[R]:
     """At most so many, others each time: those that fit nowhere must not keep the rest from a try."""
     if len(rows) <= most:
         return rows
@@ -158,10 +197,7 @@ def _in_turn(rows: Sequence[Reservation], most: int, now: datetime) -> Sequence[
 def _move_elsewhere(
     pool: Pool, row: Reservation, slices: Sequence[Allocation], now: datetime
 ) -> Reason | None:
-    """Place the same ask on other GPUs for what is left of its time; None when nothing fits.
-
-    Its slices were never wanted, so nothing has to be cleaned where they were.
-    """
+    """Place the same ask on other GPUs for what is left of its time; None when nothing fits."""
     period = Period(max(row.period.lower, now), row.period.upper)
     wanted = Wanted(stored_ask(row.ask), period, wishes.blocked(period, pool), Class(row.klass))
     snap = snapshot.take(pool.pk, wanted.blocked, team_id=row.team_id, now=now, without=row.pk)
@@ -179,8 +215,10 @@ def _move_elsewhere(
 def _replace(
     row: Reservation, slices: Sequence[Allocation], plan: Plan, wanted: Wanted, now: datetime
 ) -> None:
+    """Slices that were never wanted go without a trace, the others are given up."""
     before = grants.facts(row, list(slices))
-    Allocation.objects.filter(pk__in=[one.pk for one in slices]).delete()
+    reservations.leave([one.pk for one in slices if one.wanted_at is not None], now=now)
+    Allocation.objects.filter(pk__in=[one.pk for one in slices if one.wanted_at is None]).delete()
     rows = grants.allocate(row, plan, wanted, wanted_at=None)
     row.charge_milli = sum(one.charge_milli for one in rows)
     row.version += 1

@@ -9,9 +9,9 @@ import pytest
 
 from pool.core import wire
 from pool.core.shapes import GpuAsk, MigAsk
-from pool.models import Gpu, Reservation
+from pool.models import Gpu, Node, Reservation
 from pool.queries import clock, gpus, inventory
-from pool.services import reservations
+from pool.services import lanes, reservations
 from tests.cast import Cast, SimNode, enrol_node
 
 
@@ -152,3 +152,15 @@ def test_a_preview_says_why_it_would_be_refused(
 def test_a_gpu_that_was_never_reported_cannot_be_managed(cast: Cast, node: SimNode) -> None:
     gpu = Gpu.objects.create(node=node.row, index=9, uuid="GPU-9", name="x", model="x")
     assert gpus.against_managing(gpu, "whole") == "not_reported"
+
+
+def test_an_instance_made_for_what_was_given_up_is_busy_and_nobodys(cast: Cast, node: SimNode) -> None:
+    book(cast)
+    node.carve()
+    Node.objects.update(received_at=clock.real_now() - timedelta(minutes=5))
+    enrol_node(cast.main, "node-2")
+    lanes.due(now=clock.now())
+    node.send()
+    grid = gpus.gpu_grid(row(cast, node), cast.lena)
+    (cell,) = grid.observed or ()
+    assert (grid.wanted, cell.busy, cell.reservation_id, cell.title) == ((), True, None, "")

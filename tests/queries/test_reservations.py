@@ -13,7 +13,7 @@ from pool.core.shapes import MigAsk
 from pool.models import Allocation, Gpu, Membership, Node, Team, User
 from pool.queries import clock
 from pool.queries import reservations as queries
-from pool.services import reservations
+from pool.services import lanes, reservations
 from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene, settle
 
 pytestmark = pytest.mark.django_db
@@ -152,3 +152,18 @@ def test_a_page_of_them_takes_a_fixed_number_of_statements(scene: Scene) -> None
         shown = [queries.as_resource(row) for row in queries.visible_to(scene.otto)]
     assert len(shown) == Allocation.objects.count() == 3
     assert len(made) == 2
+
+
+# --- What was given up --------------------------------------------------------------
+
+
+def test_what_was_given_up_is_shown_nowhere(scene: Scene) -> None:
+    booked = scene.book(WHOLE)
+    add_node(scene.pool, "other", mig_gpus=0, whole_gpus=1)
+    Node.objects.exclude(name="other").update(unknown_since=NOON)
+    lanes.due(now=NOON)
+    assert Allocation.objects.count() == 2
+    assert [one.node for one in view(scene).allocations] == ["other"]
+    booked.refresh_from_db()
+    assert [one.node for one in queries.as_new_resource(booked).allocations] == ["other"]
+    assert view(scene).unknown_since == {}

@@ -160,13 +160,6 @@ def test_on_an_unknown_node_it_is_placed_elsewhere_for_the_same_time(two_nodes: 
     assert moved.before["allocations"][0]["gpu_id"] != moved.after["allocations"][0]["gpu_id"]
 
 
-def test_what_has_been_wanted_on_a_gpu_is_never_moved(two_nodes: Scene) -> None:
-    booked = two_nodes.book(WHOLE)
-    old = node_of(booked)
-    Node.objects.filter(name=old).update(unknown_since=NOON)
-    assert booked.pk not in {row.pk for row in starts.waiting_on(Gpu.objects.values_list("pk", flat=True))}
-
-
 def test_with_nothing_free_elsewhere_it_stays_and_says_so(two_nodes: Scene) -> None:
     booked, other = two_nodes.book(WHOLE, start=START), two_nodes.book(WHOLE, start=START)
     Node.objects.filter(name=node_of(booked)).update(unknown_since=NOON)
