@@ -57,7 +57,11 @@ class Module:
 
 @cache
 def parse(text: str) -> ast.Module:
-    return ast.parse(text)
+    try:
+        return ast.parse(text)
+    except SystemError:
+        # CPython 3.11 counts the depth of all parsers in one place: another thread's can spoil it once.
+        return ast.parse(text)
 
 
 def dotted(node: ast.AST) -> str:

@@ -118,7 +118,7 @@ def test_it_needs_a_slice_exactly_when_mig_is_on(driver: Open) -> None:
     one, folder = driver("2xH100-80GB", mig=(0,))
     with pytest.raises(ValueError, match="say which slice"):
         simulator_world.process(folder, 0)
-    with pytest.raises(LookupError, match="it has 0"):
+    with pytest.raises(LookupError, match="has no slices now"):
         simulator_world.process(folder, 0, 0)
     with pytest.raises(ValueError, match="MIG is off"):
         simulator_world.process(folder, 1, 0)

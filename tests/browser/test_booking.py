@@ -69,8 +69,13 @@ def test_a_slice_is_booked_comes_alive_without_reloading_and_is_released(
     assert product.rest("GET", "/gpus")[1]["results"][0]["usable"]
 
 
-def test_the_change_of_its_state_is_spoken(window: Open) -> None:
-    page = book(window("milo"), "Spoken")
+def test_the_change_of_its_state_is_spoken(window: Open, product: Stack) -> None:
+    product.stop("agent node-1")
+    try:
+        page = book(window("milo"), "Spoken")
+        expect(page.locator("#state")).to_have_text("Starting")
+    finally:
+        product.go_on("agent node-1")
     expect(page.locator("#spoken")).to_have_text("Spoken: Active", timeout=60_000)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, MutableMapping
-from typing import Any
+from collections.abc import Coroutine, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +17,7 @@ from django.views.decorators.csrf import csrf_exempt
 from portal import asgi
 
 Headers = list[tuple[bytes, bytes]]
+T = TypeVar("T")
 
 
 @csrf_exempt
@@ -39,6 +41,12 @@ def application() -> Iterator[asgi.Application]:
     application = asgi.Application(threads=2)
     yield application
     application.wsgi.executor.shutdown()
+
+
+def run(talking: Coroutine[Any, Any, T]) -> T:
+    """In a thread of its own: a browser test may have left its event loop running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, talking).result()
 
 
 def scope(where: str, headers: Headers, method: str = "POST") -> dict[str, Any]:
@@ -81,7 +89,7 @@ def ask(
 ) -> tuple[int, dict[str, str], str]:
     last = len(parts) - 1
     messages = [{"type": "http.request", "body": p, "more_body": i < last} for i, p in enumerate(parts)]
-    return asyncio.run(talk(application, scope(where, headers, method), messages))
+    return run(talk(application, scope(where, headers, method), messages))
 
 
 def test_it_hands_a_body_in_parts_to_django_as_one(application: asgi.Application) -> None:
@@ -131,7 +139,7 @@ def test_nobody_is_answered_who_left_before_the_body_was_whole(application: asgi
         {"type": "http.disconnect"},
     ]
     asked = scope("/echo", [(b"content-length", b"6")])
-    assert asyncio.run(talk(application, asked, messages)) == (0, {}, "")
+    assert run(talk(application, asked, messages)) == (0, {}, "")
 
 
 def test_slow_senders_take_no_thread(application: asgi.Application, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +158,7 @@ def test_slow_senders_take_no_thread(application: asgi.Application, monkeypatch:
         await asyncio.gather(*slow, return_exceptions=True)
         return status
 
-    assert asyncio.run(both()) == 200
+    assert run(both()) == 200
 
 
 def test_it_is_alive_while_every_thread_waits(
@@ -171,7 +179,7 @@ def test_a_sender_that_never_ends_is_given_up(
     monkeypatch.setattr(asgi, "BODY_SECONDS", 0.05)
     start: list[dict[str, Any]] = [{"type": "http.request", "body": b"a", "more_body": True}]
     asked = scope("/echo", [(b"content-length", b"6")])
-    assert asyncio.run(talk(application, asked, start))[0] == 0
+    assert run(talk(application, asked, start))[0] == 0
 
 
 def test_it_answers_lifespan_and_ends_its_threads(application: asgi.Application) -> None:
@@ -183,7 +191,7 @@ def test_it_answers_lifespan_and_ends_its_threads(application: asgi.Application)
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message["type"])
 
-    asyncio.run(application({"type": "lifespan"}, receive, send))
+    run(application({"type": "lifespan"}, receive, send))
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     with pytest.raises(RuntimeError):
         application.wsgi.executor.submit(print)
