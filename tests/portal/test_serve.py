@@ -36,6 +36,12 @@ def test_a_port_of_another_program_is_not_taken_from_it() -> None:
             shared_socket("127.0.0.1", stranger.getsockname()[1])
 
 
+def test_answers_are_not_held_back_to_be_sent_with_later_ones() -> None:
+    """asyncio sets TCP_NODELAY on what it accepts only if the protocol is named."""
+    with shared_socket("127.0.0.1", 0) as bound:
+        assert bound.proto == socket.IPPROTO_TCP
+
+
 def test_it_serves_ipv6_too() -> None:
     with shared_socket("::1", 0) as bound:
         assert bound.family == socket.AF_INET6
