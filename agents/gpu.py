@@ -6,9 +6,11 @@ Everywhere None means "not measured" or "could not be read", never 0 or free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from pool.core.wire import Offer, Process
+from pool.core.wire import Link, Offer, Process, Remapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,39 @@ class Instance:
     memory_used_mib: int | None = None
     memory_total_mib: int | None = None
     processes: tuple[Process, ...] | None = None
+    sm: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a card is; every value may be absent. Clocks in MHz, ECC counts since the driver came up.
+
+    `throttle` holds words: idle, sw_power_cap, hw_slowdown, sw_thermal, hw_thermal, power_brake,
+    applications_clocks, sync_boost, display_clocks; None: not known. `fabric_state` and
+    `fabric_health` are words, too. `links` () means that it has no NVLink.
+    """
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttle: tuple[str, ...] | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    remapped: Remapped | None = None
+    fabric_state: str | None = None
+    fabric_health: str | None = None
+    numa: int | None = None
+    links: tuple[Link, ...] | None = None
+    compute_mode: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """An error event of the driver. `gi` and `ci` only where it can be laid to one instance."""
+
+    gpu: str
+    number: int
+    gi: int | None = None
+    ci: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +93,67 @@ class Gpu:
     fabric_cluster: str | None = None
     fabric_clique: int | None = None
     lost: bool = False
+    minor: int | None = None
+    health: Health = Health()
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """All GPUs of the node by index. `unidentified` holds the indices of GPUs that
-    answered nothing and whose identity was never read by this process."""
+    answered nothing and whose identity was never read by this process. `imex` is the
+    state of the IMEX domain in NVIDIA's word (READY, ...), None: no IMEX here."""
 
     driver: str | None
     gpus: tuple[Gpu, ...]
     unidentified: tuple[int, ...] = ()
+    imex: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceReadings:
+    """Instant values of one GPU instance, by its id; activity in percent of its own engines and memory."""
+
+    activity_pct: float | None = None
+    memory_activity_pct: float | None = None
+    source: str = "nvml"
+    memory_used_mib: int | None = None
+    memory_free_mib: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Instant values of a whole GPU; None where the driver has none."""
+    """Instant values of a whole GPU; None where the driver has none.
+
+    `source` is where the two activities come from: gpm or dcgm. Energy is a
+    counter in mJ since the driver came up, PCIe replays a counter.
+    """
 
     utilization_pct: int | None = None
     memory_used_mib: int | None = None
     power_w: float | None = None
     temperature_c: int | None = None
+    memory_utilization_pct: int | None = None
+    memory_free_mib: int | None = None
+    memory_reserved_mib: int | None = None
+    memory_temperature_c: int | None = None
+    encoder_pct: int | None = None
+    decoder_pct: int | None = None
+    energy_mj: int | None = None
+    pcie_replays: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    activity_pct: float | None = None
+    tensor_pct: float | None = None
+    memory_activity_pct: float | None = None
+    source: str = "nvml"
+    instances: Mapping[int, InstanceReadings] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class DriverRefusal(Exception):
     """The driver did not do what it was asked.
 
     `code` is one of `pool.core.wire.Trouble.code`: in_use, reset_required,
-    no_permission, insufficient_resources, not_supported, gpu_is_lost, driver.
+    no_permission, insufficient_resources, not_supported, gpu_is_lost, driver, sharing, access.
     `nvml` is the driver's number, None where the driver raised none; `holders`
     are the processes in the way, as far as they could be read.
     """

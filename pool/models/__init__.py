@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pool.models.commands import Command
 from pool.models.events import Event
+from pool.models.faults import Fault, Outage
 from pool.models.idempotency import IdempotencyKey
 from pool.models.inventory import Blocker, Gpu, GpuState, JoinCode, Node, NodeToken, Pool
 from pool.models.lanes import ClockOffset, Lane, SetAside
@@ -18,6 +19,7 @@ __all__ = [
     "ClockOffset",
     "Command",
     "Event",
+    "Fault",
     "Gpu",
     "GpuState",
     "IdempotencyKey",
@@ -26,6 +28,7 @@ __all__ = [
     "Membership",
     "Node",
     "NodeToken",
+    "Outage",
     "Pool",
     "QuotaLine",
     "Reservation",

@@ -12,7 +12,21 @@ class Pool(models.Model):
     `change` is drawn under the lock on this row by every write that changes
     capacity, quota or grants, so it has no gaps: a decision taken at the same
     number still stands.
+
+    The rest is policy (wire.Policy says what each means on a node): what is done
+    at the end of a stay, about too much memory and about foreign processes; how
+    many shares a GPU takes; after how long a lost GPU's bookings go elsewhere,
+    and when a GPU that was faulty may come back by itself.
     """
+
+    class OverMemory(models.TextChoices):
+        WARN = "warn"
+        END = "end"
+
+    class Foreign(models.TextChoices):
+        LOOK = "look"
+        LINE = "line"
+        KILL = "kill"
 
     name = models.SlugField(max_length=63, unique=True)
     title = models.CharField(max_length=120, default="", blank=True)
@@ -20,6 +34,17 @@ class Pool(models.Model):
     change = models.BigIntegerField(default=0)
     frozen = models.BooleanField(default=False)
     scrub_seconds = models.PositiveIntegerField(default=0)
+    may_kill = models.BooleanField(default=False)
+    grace_seconds = models.PositiveIntegerField(default=60)
+    over_memory = models.CharField(max_length=8, choices=OverMemory.choices, default=OverMemory.WARN)
+    over_grace_seconds = models.PositiveIntegerField(default=300)
+    foreign = models.CharField(max_length=8, choices=Foreign.choices, default=Foreign.LINE)
+    terminal_lines = models.BooleanField(default=True)
+    mps_multi_user = models.BooleanField(default=False)
+    most_shares = models.PositiveSmallIntegerField(default=10)
+    lost_minutes = models.PositiveIntegerField(default=15)
+    auto_return = models.BooleanField(default=False)
+    good_probes = models.PositiveSmallIntegerField(default=5)
     version = models.PositiveIntegerField(default=1)
 
     def __str__(self) -> str:
@@ -51,6 +76,13 @@ class Node(models.Model):
     dropped_values = models.BigIntegerField(default=0)
     broker_ok = models.BooleanField(default=False)
     broker_hash = models.CharField(max_length=64, default="", blank=True)
+    managed_by = models.JSONField(default=list, blank=True)
+    sharing_offered = models.JSONField(default=list, blank=True)
+    access_offered = models.JSONField(default=list, blank=True)
+    imex = models.CharField(max_length=32, default="", blank=True)
+    exporter_port = models.PositiveIntegerField(null=True, blank=True)
+    dropped_reports = models.BigIntegerField(default=0)
+    happened_n = models.BigIntegerField(default=0)
     version = models.PositiveIntegerField(default=1)
 
     class Meta:
@@ -92,11 +124,20 @@ class Gpu(models.Model):
     `profiles` holds the offers of the last report (wire.Offer as JSON), None
     before any. `wanted` is the layout of `generation` (wire.Layout as JSON).
     A booking locks the pool and this row; live readings are in GpuState.
+    `sharing` is how shares are kept apart while `use` is share. `excluded`: an
+    operator has taken it from the node's other manager (`Node.managed_by`).
+    `reset` is wire.Layout.reset; `links` are wire.Link as JSON.
     """
 
     class Use(models.TextChoices):
         MIG = "mig"
         WHOLE = "whole"
+        SHARE = "share"
+
+    class Sharing(models.TextChoices):
+        MPS = "mps"
+        HAMI = "hami"
+        TIMESLICE = "timeslice"
 
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="gpus")
     index = models.PositiveSmallIntegerField()
@@ -109,17 +150,25 @@ class Gpu(models.Model):
     mig_capable = models.BooleanField(null=True)
     profiles = models.JSONField(null=True, blank=True)
     use = models.CharField(max_length=8, choices=Use.choices, default=Use.WHOLE)
+    sharing = models.CharField(max_length=12, choices=Sharing.choices, default="", blank=True)
     managed = models.BooleanField(default=False)
+    excluded = models.BooleanField(default=False)
     frozen = models.BooleanField(default=False)
     retired_at = models.DateTimeField(null=True, blank=True)
     fabric_cluster = models.CharField(max_length=64, default="", blank=True)
     fabric_clique = models.IntegerField(null=True, blank=True)
+    numa = models.SmallIntegerField(null=True, blank=True)
+    links = models.JSONField(null=True, blank=True)
+    reset = models.PositiveIntegerField(default=0)
     generation = models.BigIntegerField(default=0)
     wanted = models.JSONField(null=True, blank=True)
 
     class Meta:
         constraints = [
             models.CheckConstraint(condition=models.Q(grid__gte=1), name="gpu_grid_positive"),
+            models.CheckConstraint(
+                condition=~models.Q(use="share") | ~models.Q(sharing=""), name="gpu_sharing_is_named"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -130,7 +179,9 @@ class GpuState(models.Model):
     """The last observation of a GPU; no booking locks it.
 
     `instances` None: not known; []: none. `generation` is the newest that the
-    agent applied and read back. `readings` holds core.health.Reading by name.
+    agent applied and read back. `readings` holds core.health.Reading by name,
+    `shares` wire.ShareSeen, `health` the rest of a wire.GpuReport that tells how
+    the card is (clocks, throttle, ecc, remapped, fabric, compute mode, reset).
     """
 
     gpu = models.OneToOneField(Gpu, on_delete=models.CASCADE, primary_key=True, related_name="state")
@@ -143,6 +194,8 @@ class GpuState(models.Model):
     trouble = models.JSONField(null=True, blank=True)
     lost = models.BooleanField(default=False)
     readings = models.JSONField(default=dict)
+    shares = models.JSONField(default=list)
+    health = models.JSONField(default=dict)
     sampled_at = models.DateTimeField(null=True, blank=True)
     received_at = models.DateTimeField(null=True, blank=True)
 

@@ -23,7 +23,13 @@ def new_id() -> uuid.UUID:
 
 
 class Reservation(models.Model):
-    """`period` is what was granted and is never cut; `ended_at` says when it really ended."""
+    """`period` is what was granted and is never cut; `ended_at` says when it really ended.
+
+    `restartable`: may be placed anew when its hardware fails; then the rest of
+    its time is a new reservation, which `continues` the old. `waiting_order` is
+    the place of a waiting one in its pool, lowest first. `notice_until` says until
+    when it cannot be taken back, once that was announced.
+    """
 
     class Visibility(models.TextChoices):
         TEAM = "team"
@@ -45,6 +51,13 @@ class Reservation(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     charge_milli = models.PositiveIntegerField()
     visibility = models.CharField(max_length=8, choices=Visibility.choices, default=Visibility.TEAM)
+    restartable = models.BooleanField(default=False)
+    continues = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="continued_by"
+    )
+    waiting_order = models.BigIntegerField(null=True, blank=True)
+    notice_until = models.DateTimeField(null=True, blank=True)
+    notice_why = models.CharField(max_length=40, default="", blank=True)
     version = models.PositiveIntegerField(default=1)
 
     #: No column: whether this row answers an Idempotency-Key that was used before.
@@ -66,6 +79,9 @@ class Reservation(models.Model):
                 name="reservation_to_end",
             ),
             models.Index(fields=["pool"], condition=Q(state=State.STARTING), name="reservation_starting"),
+            models.Index(
+                fields=["pool", "waiting_order"], condition=Q(state=State.WAITING), name="reservation_waiting"
+            ),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(period__isempty=False), name="reservation_period_not_empty"),
@@ -91,11 +107,16 @@ class Allocation(models.Model):
     `left_at` says that it was given up: its GPU was out of reach, and the
     booking was placed anew before anything of this was seen. Nobody is shown
     it; the row stays because a node that returns may report what it made for it.
+
+    A share has its memory and compute (guaranteed and at most, in percent) in
+    the `share_` columns; `mps_user` is whose account its MPS server runs for,
+    NULL where several may share one. `adopted`: it was foreign use before.
     """
 
     class Kind(models.TextChoices):
         MIG = "mig"
         GPU = "gpu"
+        SHARE = "share"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     reservation = models.ForeignKey(Reservation, on_delete=models.PROTECT, related_name="allocations")
@@ -111,6 +132,11 @@ class Allocation(models.Model):
     holds = models.BooleanField()
     takes_media = models.BooleanField(default=False)
     media_group = models.SmallIntegerField(null=True, blank=True)
+    share_memory_mib = models.PositiveIntegerField(null=True, blank=True)
+    share_compute_pct = models.PositiveSmallIntegerField(null=True, blank=True)
+    share_limit_pct = models.PositiveSmallIntegerField(null=True, blank=True)
+    mps_user = models.CharField(max_length=64, null=True, blank=True)
+    adopted = models.BooleanField(default=False)
     charge_milli = models.PositiveIntegerField()
     mig_uuid = models.CharField(max_length=96, default="", blank=True)
     wanted_at = models.DateTimeField(null=True, blank=True)
@@ -150,6 +176,31 @@ class Allocation(models.Model):
                     ("tenancy", RangeOperators.NOT_EQUAL),
                 ],
                 condition=Q(holds=True),
+                deferrable=Deferrable.IMMEDIATE,
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    kind="share",
+                    tenancy=SHARED,
+                    share_memory_mib__isnull=False,
+                    share_memory_mib__gte=1,
+                    share_compute_pct__isnull=False,
+                    share_compute_pct__range=(0, 100),
+                    share_limit_pct__isnull=False,
+                    share_limit_pct__range=(1, 100),
+                )
+                | (~Q(kind="share") & Q(tenancy=F("id"), share_memory_mib=None, mps_user=None)),
+                name="allocation_share",
+            ),
+            ExclusionConstraint(
+                name="allocation_one_mps_user",
+                index_type="gist",
+                expressions=[
+                    ("gpu", RangeOperators.EQUAL),
+                    ("blocked", RangeOperators.OVERLAPS),
+                    ("mps_user", RangeOperators.NOT_EQUAL),
+                ],
+                condition=Q(holds=True, mps_user__isnull=False),
                 deferrable=Deferrable.IMMEDIATE,
             ),
             ExclusionConstraint(

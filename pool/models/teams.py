@@ -12,6 +12,7 @@ class User(AbstractUser):
 
     `roles` are global ones (core.roles.GlobalRole); team roles are in Membership.
     `zone` is an IANA name; empty means the team's or, without one, UTC.
+    `posix_name` is the account on the GPU nodes, empty: not known there.
     """
 
     class Kind(models.TextChoices):
@@ -22,6 +23,7 @@ class User(AbstractUser):
     roles = ArrayField(models.CharField(max_length=16), default=list, blank=True)
     zone = models.CharField(max_length=64, default="", blank=True)
     language = models.CharField(max_length=16, default="", blank=True)
+    posix_name = models.CharField(max_length=64, default="", blank=True)
 
     class Meta(AbstractUser.Meta):
         constraints = [
@@ -33,12 +35,15 @@ class User(AbstractUser):
 
 
 class Team(models.Model):
+    """`posix_name` is the team's service account on the GPU nodes, empty: none."""
+
     name = models.SlugField(max_length=63, unique=True)
     title = models.CharField(max_length=120, default="", blank=True)
     parent = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="children"
     )
     zone = models.CharField(max_length=64, default="UTC")
+    posix_name = models.CharField(max_length=64, default="", blank=True)
 
     class Meta:
         constraints = [
