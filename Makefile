@@ -50,10 +50,12 @@ check: install
 bench: install
 	@GPUPOOL_EMBEDDED=1 $(BIN)/python -m bench
 
-# Pins what pyproject.toml asks for, with hashes; names no index. The second is the container image's.
+# Pins what pyproject.toml asks for, with hashes; names no index. The second is the container image's,
+# the third a node's, also for a folder that is carried to where there is no network (docs/agent.md).
 lock:
 	$(COMPILE) --all-extras --upgrade pyproject.toml -o requirements.lock
 	$(COMPILE) --extra portal --extra agent -c requirements.lock pyproject.toml -o deploy/requirements.lock
+	$(COMPILE) --extra agent -c requirements.lock pyproject.toml -o deploy/agent.lock
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
