@@ -1,4 +1,4 @@
-"""`python -m agents join | run | status | freeze | simulate`: the program on each GPU node."""
+"""`python -m agents COMMAND`: the program on each GPU node, and what a person at the node asks of it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from gettext import gettext as _
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from agents import config, join, simulate, status
+from agents import config, doctor, join, simulate, status
 from agents.place import DEFAULT, Fault, Place, only_one
 
 #: After SIGTERM the process ends within 2 s, whatever the driver or the broker is doing.
@@ -66,6 +67,30 @@ def _freeze(place: Place, ask: argparse.Namespace) -> int:
     return 0
 
 
+def _doctor(place: Place, ask: argparse.Namespace) -> int:
+    try:
+        own = config.load(place)
+    except Fault:  # before joining it is the machine itself that is asked about
+        place = replace(place, real=True)
+    else:
+        place = config.settle(place, own)
+        config.use_simulator(place, own)
+    said, outcome = doctor.doctor(place)
+    print(said)
+    return outcome
+
+
+def _config(place: Place, ask: argparse.Namespace) -> int:
+    """Without words: what is set."""
+    own = config.load(place)
+    if ask.words:
+        own = config.change(own, ask.words)
+        config.store(place, own)
+        print(_("It holds from the agent's next start."))
+    print(config.as_text(own))
+    return 0
+
+
 def _run(place: Place, ask: argparse.Namespace) -> int:
     # Before Celery is imported, since it reads the environment behind the settings' back.
     config.forget_foreign_settings()
@@ -74,7 +99,7 @@ def _run(place: Place, ask: argparse.Namespace) -> int:
     own = config.load(place)
     with only_one(place):
         config.use_simulator(place, own)
-        return _live(place, own)
+        return _live(config.settle(place, own), own)
 
 
 def _live(place: Place, own: config.Config) -> int:
@@ -125,6 +150,9 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--log", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     shows = _command(commands, "status", _status, _("what this agent knows, without asking the portal"))
     shows.add_argument("--json", action="store_true")
+    _command(commands, "doctor", _doctor, _("say what works on this machine and what does not"))
+    settings = _command(commands, "config", _config, _("show or change this agent's settings"))
+    settings.add_argument("words", nargs="*", metavar="NAME=VALUE", help=_("an empty value is the default"))
     freezes = _command(commands, "freeze", _freeze, _("stop every change on this node, portal or not"))
     freezes.add_argument("--off", action="store_true", help=_("take changes again"))
     commands.add_parser("simulate", help=_("drive a simulated machine"))

@@ -1,4 +1,4 @@
-"""The one process of a node: worker in the main thread, watch and applier in their own."""
+"""The one process of a node: worker in the main thread, watch and applier and what waits in their own."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from agents import config, worker
 from agents.apply import Applier
 from agents.driver import Driver
 from agents.gpu import DriverRefusal
+from agents.parts import assemble
 from agents.place import Place
 from agents.post import portal
-from agents.record import Ledger
 from agents.watch import Watch, Who
 
 
 class Agent:
+    """`place` is settled: it knows whether the machine is a real one."""
+
     def __init__(self, place: Place, own: config.Config, version: str) -> None:
         simulated = own.simulated is not None
         self._own = own
         self._line = worker.Line()
-        self._driver = driver = Driver()
         boot_id = partial(config.boot_id, place, simulated=simulated)
-        ledger = Ledger(place, boot_id)
+        self._parts = assemble(place, Driver(), boot_id, own)
         who = Who(
             agent=version,
             node=own.node,
@@ -32,14 +33,15 @@ class Agent:
             boot_id=boot_id,
             report_s=own.report_s,
         )
-        self._applier = Applier(own.node, driver, ledger, place)
+        self._applier = Applier(own.node, self._parts)
         door = portal(own.portal)
-        self._watch = Watch(who, door, place, driver, ledger, self._applier, lambda: self._line.up)
+        self._watch = Watch(who, door, self._parts, self._applier, lambda: self._line.up, own.exports_on)
 
     def start(self) -> None:
         with suppress(DriverRefusal):  # the watch says so, and opens it when it answers
-            self._driver.open()
+            self._parts.driver.open()
         self._applier.start()
+        self._parts.hooks.start()
         self._watch.start()
 
     def serve(self, stopping: threading.Event) -> None:
@@ -52,3 +54,4 @@ class Agent:
     def stop(self, patience_s: float) -> None:
         self._watch.stop(patience_s)
         self._applier.stop(patience_s)
+        self._parts.hooks.stop(patience_s)

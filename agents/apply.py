@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agents.carve import Outcome, carve
-from agents.driver import Driver
-from agents.gpu import Gpu
-from agents.place import Place
+from agents.observe import Card
+from agents.parts import Parts
 from agents.plan import make_plan
-from agents.record import Ledger
 from pool.core.wire import WIRE, Command, Trouble
 
 log = logging.getLogger("agents.apply")
@@ -40,12 +38,11 @@ class Slot:
 class Applier:
     """`changed` is set when there is something new to report."""
 
-    def __init__(self, node: str, driver: Driver, ledger: Ledger, place: Place) -> None:
+    def __init__(self, node: str, parts: Parts) -> None:
         self.changed = threading.Event()
         self._node = node
-        self._ledger = ledger
-        self._place = place
-        self._driver = driver
+        self._parts = parts
+        self._ledger = parts.ledger
         self._slots: dict[str, Slot] = {}
         self._troubles: dict[str, Trouble] = {}
         self._turn = threading.Condition()
@@ -99,17 +96,17 @@ class Applier:
                 self._turn.notify_all()
 
     def forbidden(self, uuid: str) -> str | None:
-        if self._place.is_frozen() or self._ledger.record.frozen:
+        if self._parts.place.is_frozen() or self._ledger.record.frozen:
             return "frozen"
         return None if uuid in self._ledger.record.manage else "observe"
 
     def trouble(self, uuid: str) -> Trouble | None:
         return self._troubles.get(uuid)
 
-    def compare(self, gpus: Sequence[Gpu]) -> None:
+    def compare(self, cards: Sequence[Card]) -> None:
         """Fill the slot of a GPU that no longer is as it was applied: somebody else changed it."""
-        for gpu in gpus:
-            record = self._ledger.gpu(gpu.uuid)
+        for card in cards:
+            gpu, record = card.gpu, self._ledger.gpu(card.gpu.uuid)
             if gpu.lost or gpu.instances is None or not record.wanted or self.forbidden(gpu.uuid):
                 continue
             plan = make_plan(record.wanted.layout, gpu, record)
@@ -145,7 +142,7 @@ class Applier:
 
     def _carve(self, command: Command) -> Outcome:
         try:
-            return carve(command, self._driver, self._ledger, self.forbidden)
+            return carve(command, self._parts, self.forbidden)
         except Exception as error:  # a full disk, say: the thread must live on
             log.exception("%s: generation %d failed", command.gpu, command.generation)
             trouble = Trouble(generation=command.generation, code="driver", detail=repr(error))

@@ -12,10 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from agents.driver import Driver
+from msgspec.structs import replace
+
 from agents.gpu import DriverRefusal, Gpu, Instance
-from agents.plan import Plan, make_plan, overlap, span_of
-from agents.record import Ledger, Made
+from agents.parts import Parts
+from agents.plan import Plan, in_force, make_plan, overlap, span_of
+from agents.record import Made
 from pool.core.wire import Command, Held, Trouble
 
 log = logging.getLogger("agents.carve")
@@ -32,23 +34,24 @@ class Outcome:
     news: bool = False
 
 
-def carve(command: Command, driver: Driver, ledger: Ledger, forbidden: Forbidden) -> Outcome:
+def carve(command: Command, parts: Parts, forbidden: Forbidden) -> Outcome:
     """Bring the GPU to the command's layout and read it back.
 
     `forbidden` names why this GPU must not be changed now, or None.
     """
-    applied = ledger.gpu(command.gpu).applied == command.generation
+    applied = parts.ledger.gpu(command.gpu).applied == command.generation
     if applied and forbidden(command.gpu):
         return Outcome()
-    return _Attempt(command, driver, ledger, forbidden).run()
+    return _Attempt(command, parts, forbidden).run()
 
 
 class _Attempt:
-    def __init__(self, command: Command, driver: Driver, ledger: Ledger, forbidden: Forbidden) -> None:
+    def __init__(self, command: Command, parts: Parts, forbidden: Forbidden) -> None:
         self._command = command
         self._uuid = command.gpu
-        self._driver = driver
-        self._ledger = ledger
+        self._parts = parts
+        self._driver = parts.driver
+        self._ledger = parts.ledger
         self._forbidden = forbidden
         self._troubles: list[Trouble] = []
         self._news = False
@@ -99,10 +102,13 @@ class _Attempt:
         self._check()
         gpu = self._look()
         self._ledger.want(self._command)
-        plan = self._plan(gpu)
+        plan, layout = self._plan(gpu), self._command.layout
         self._ledger.drop(self._uuid, plan.gone)
         for _, held in plan.keep:
             self._tried(partial(self._keep, held))
+        self._tried(self._hand_out)
+        if layout.sharing is None:
+            self._tried(self._share)
         standing = [one for one in plan.destroy if not self._tried(partial(self._destroy, one))]
         for _, foreign in plan.blocked:
             name = foreign.profile or foreign.profile_id
@@ -112,6 +118,9 @@ class _Attempt:
         for held in plan.create:
             if not any(overlap(held, one) for one in standing):
                 self._tried(partial(self._create, held))
+        if layout.sharing is not None:
+            self._tried(self._share)
+        self._tried(self._hand_out)
 
     def _keep(self, held: Held) -> None:
         """The instance stays as it is; only its holder on record may change."""
@@ -152,6 +161,21 @@ class _Attempt:
         self._ledger.put(self._uuid, _made(held))
         self._news = True
         log.info("%s: made %s at %d", self._uuid, held.profile, held.start)
+
+    def _share(self) -> None:
+        gpu = self._driver.gpu(self._uuid)
+        self._news |= self._parts.sharing.bring(gpu, self._command.layout, self._check)
+
+    def _hand_out(self) -> None:
+        """Whoever holds something that is in force gets in, everybody else out."""
+        gpu, layout, sharing = self._driver.gpu(self._uuid), self._command.layout, self._parts.sharing
+        standing = sharing.standing(gpu, layout) if layout.sharing else ()
+        names = in_force(layout, gpu, self._ledger.gpu(self._uuid), standing)
+        held = tuple(one for one in layout.held if one.allocation in names)
+        settings = {
+            one.allocation: sharing.environment(gpu, layout, one.allocation) for one in held if one.share
+        }
+        self._news |= self._parts.access.bring(gpu, replace(layout, held=held), settings, self._check)
 
     def _forget_unless_there(self, held: Held) -> None:
         there = self._driver.gpu(self._uuid).instances

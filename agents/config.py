@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Sequence
+from dataclasses import replace
 from gettext import gettext as _
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -19,6 +22,9 @@ from agents.place import Fault, Place, write_whole
 MACHINE_ID = Path("/etc/machine-id")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
+#: Where dcgm-exporter serves too, so that what scrapes one finds the other.
+EXPORTER_PORT = 9400
+
 #: Celery reads these behind the settings' back: a broker of its own, or a Django project.
 _FOREIGN = ("CELERY_", "KOMBU_", "C_FORCE_", "FORKED_BY_MULTIPROCESSING", "DJANGO_SETTINGS_MODULE")
 
@@ -27,6 +33,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """`token` and the password in `broker_url` are secrets: never log or print them.
 
     `simulated` is the machine that was asked for at join ("8xH100-80GB"), None on real nodes.
+    The rest is the operator's: systemd units that hold GPUs open and are stopped for a change
+    of the MIG mode, the exporter's port (0: none), a dcgm-exporter to ask, the program that
+    resets a GPU, the folders of hooks and of what holders may read, the portal's own authority.
     """
 
     portal: str
@@ -35,9 +44,31 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     broker_url: str | None = None
     report_s: float = 15.0
     simulated: str | None = None
+    pause_units: tuple[str, ...] = ()
+    exporter_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    dcgm_url: str | None = None
+    nvidia_smi: tuple[str, ...] = ("nvidia-smi",)
+    hooks_folder: str | None = None
+    run_folder: str | None = None
+    ca_file: str | None = None
+
+    @property
+    def exports_on(self) -> int:
+        """The exporter's port. Several simulated nodes share a host, so they have none unless told to."""
+        if self.exporter_port is not None:
+            return self.exporter_port
+        return EXPORTER_PORT if self.simulated is None else 0
 
     def __repr__(self) -> str:
         return f"Config(node={self.node!r}, portal={self.portal!r})"
+
+
+#: What an operator may change, with the defaults.
+SETTINGS = {
+    field.name: field.default
+    for field in msgspec.structs.fields(Config)
+    if field.name not in ("portal", "node", "token", "broker_url", "report_s", "simulated")
+}
 
 
 def load(place: Place) -> Config:
@@ -57,6 +88,52 @@ def load(place: Place) -> Config:
 def store(place: Place, config: Config) -> None:
     place.make()
     write_whole(place.agent, msgspec.json.encode(config), durable=True)
+
+
+def change(config: Config, words: Sequence[str]) -> Config:
+    """With settings from words like `exporter_port=9401`; lists are separated by spaces or commas.
+
+    Raises `Fault` for what is no setting of the operator's, or no value of it.
+    """
+    found: dict[str, object] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in SETTINGS:
+            raise Fault(
+                _("{word!r} is no NAME=VALUE; the names are {names}.").format(
+                    word=word, names=", ".join(SETTINGS)
+                )
+            )
+        found[name] = SETTINGS[name] if value == "" else _value(name, value)
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(config), **found}, Config)
+    except msgspec.ValidationError as error:
+        raise Fault(_("This value makes no sense: {why}").format(why=error)) from error
+
+
+def _value(name: str, value: str) -> object:
+    if isinstance(SETTINGS[name], tuple):
+        return tuple(value.replace(",", " ").split())
+    return int(value) if value.isdecimal() else value
+
+
+def as_text(config: Config) -> str:
+    """The operator's settings, one a line; no secret is among them."""
+    shown = {name: getattr(config, name) for name in SETTINGS} | {"exporter_port": config.exports_on}
+    return "\n".join(
+        f"{name}={' '.join(value) if isinstance(value, tuple) else '' if value is None else value}"
+        for name, value in shown.items()
+    )
+
+
+def settle(place: Place, config: Config) -> Place:
+    """The place with what joining and the operator said of the machine."""
+    return replace(
+        place,
+        real=config.simulated is None,
+        run_at=Path(config.run_folder) if config.run_folder else None,
+        hooks_at=Path(config.hooks_folder) if config.hooks_folder else None,
+    )
 
 
 def use_simulator(place: Place, config: Config) -> None:

@@ -22,9 +22,32 @@ class Fault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one agent keeps what it must not forget."""
+    """Where one agent keeps what it must not forget, and where it finds its machine.
+
+    A machine is taken for a simulated one, with a root of its own inside the
+    folder, until somebody says that it is `real`. `run_at` and `hooks_at` are
+    the operator's choices, None for the usual places.
+    """
 
     folder: Path = DEFAULT
+    real: bool = False
+    run_at: Path | None = None
+    hooks_at: Path | None = None
+
+    @property
+    def root(self) -> Path:
+        """The machine's root folder; nothing outside it is read or written of a simulated machine."""
+        return Path("/") if self.real else self.folder / "root"
+
+    @property
+    def run(self) -> Path:
+        """What holders may read: a file for each reservation. Gone after a boot."""
+        return self.run_at or self.root / "run/gpupool"
+
+    @property
+    def hooks(self) -> Path:
+        """The site's own programs lie in on-start.d, on-notice.d and on-end.d of it."""
+        return self.hooks_at or self.root / "etc/gpupool"
 
     @property
     def agent(self) -> Path:
@@ -44,6 +67,16 @@ class Place:
     def last(self) -> Path:
         """The last report and what became of it; only `status` reads it."""
         return self.folder / "last.json"
+
+    @property
+    def happened(self) -> Path:
+        """What no accepted report has told yet."""
+        return self.folder / "happened.json"
+
+    @property
+    def units(self) -> Path:
+        """The services that were stopped and not started again yet."""
+        return self.folder / "units.json"
 
     @property
     def frozen(self) -> Path:

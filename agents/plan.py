@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agents.gpu import Gpu, Instance
 from agents.record import GpuRecord, Span
-from pool.core.wire import Held, Layout
+from pool.core.wire import Held, Layout, ShareSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,13 @@ def _first_over(held: Held, instances: Iterable[Instance]) -> Instance | None:
     return next((one for one in instances if overlap(one, held)), None)
 
 
-def in_force(layout: Layout, gpu: Gpu, record: GpuRecord) -> tuple[str, ...]:
-    """The allocations of `layout` that hold on the GPU as it is now."""
+def in_force(
+    layout: Layout, gpu: Gpu, record: GpuRecord, shares: Iterable[ShareSeen] = ()
+) -> tuple[str, ...]:
+    """The allocations of `layout` that hold on the GPU as it is now; `shares` are those that stand."""
+    if layout.sharing:
+        standing = {one.allocation for one in shares}
+        return tuple(held.allocation for held in layout.held if held.allocation in standing)
     if not layout.mig:
         ready = gpu.mig is False or gpu.mig_capable is False
         return tuple(held.allocation for held in layout.held if held.profile_id is None and ready)

@@ -40,11 +40,13 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`wanted` is the newest command acted on, `applied` the newest generation read back as
-    done in this boot, `made` the instances of ours in this boot."""
+    done in this boot, `made` the instances of ours in this boot. `reset` is the number of the
+    newest reset that was carried out."""
 
     wanted: Command | None = None
     applied: int = 0
     made: tuple[Made, ...] = ()
+    reset: int = 0
 
     @property
     def generation(self) -> int:

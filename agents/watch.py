@@ -1,4 +1,4 @@
-"""The watch: samples the GPUs, reports to the portal, and hands the answer's commands on.
+"""The watch: samples the GPUs, reports to the portal, and hands the answer on to the other parts.
 
 It has a thread of its own, so that no carve and no broker ever silences it.
 """
@@ -10,17 +10,21 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
 
+from agents.alarms import Alarms
 from agents.apply import Applier
-from agents.driver import Driver
-from agents.gpu import DriverRefusal, Gpu, Inventory
-from agents.place import Place, write_whole
+from agents.exporter import Exporter, Latest
+from agents.gpu import DriverRefusal, Readings
+from agents.managed_by import managed_by
+from agents.observe import Card, Observer, Seen
+from agents.parts import Parts
+from agents.place import write_whole
 from agents.post import REPORTS, NoAnswer, Portal, Refused
-from agents.record import GpuRecord, Ledger, Record
+from agents.record import Made
 from agents.report import Counter, Fold, gpu_report
 from pool.core.wire import Answer, GpuReport, Report
 
@@ -30,10 +34,10 @@ SAMPLE_S = 2.0
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 15.0
 SHORTEST_REPORT_S, LONGEST_REPORT_S = 0.5, 300.0
-#: So often it is looked until what is seen and what is on record are of one moment.
-LOOKS = 3
 #: Nodes that were started together shall not report together.
 JITTER = 0.1
+#: Who else gives out the GPUs changes seldom, and to find out costs a walk over all processes.
+MANAGERS_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,39 +65,63 @@ class Watch:
         self,
         who: Who,
         portal: Portal,
-        place: Place,
-        driver: Driver,
-        ledger: Ledger,
+        parts: Parts,
         applier: Applier,
         broker_up: Callable[[], bool],
+        exporter_port: int = 0,
     ) -> None:
         self._who = who
         self._portal = portal
-        self._place = place
-        self._driver = driver
-        self._ledger = ledger
+        self._parts = parts
         self._applier = applier
         self._broker_up = broker_up
-        self._boot_id = ledger.record.boot_id
-        self._counter = Counter(place)
+        self._boot_id = parts.ledger.record.boot_id
+        self._counter = Counter(parts.place)
+        self._observer = Observer(parts)
         self._folds: dict[str, Fold] = {}
-        self._seen = Inventory(None, ())
+        self._made: dict[str, tuple[Made, ...]] = {}
+        self._readings: dict[str, Readings] = {}
+        self._last_xids: dict[str, int] = {}
+        self._managers: tuple[str, ...] = ()
+        self._managers_at = float("-inf")
         self._report_s = who.report_s
         self._failures = 0
+        self._dropped = 0
         self._told = (False, False)
         self._fault = ""
         self._accepted_at: datetime | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._alarms = Alarms(parts.driver, applier.changed.set)
+        self._exporter = Exporter(parts.place, exporter_port, self.latest)
 
     def start(self) -> None:
+        self._exporter.start()
         self._thread.start()
+        self._alarms.start()
 
     def stop(self, timeout_s: float) -> None:
         self._stopping.set()
         self._applier.changed.set()
+        self._exporter.stop()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+        self._alarms.stop(timeout_s)
+
+    def latest(self) -> Latest | None:
+        """What was seen and measured last; None before the first look."""
+        seen = self._observer.last
+        if seen is None:
+            return None
+        return Latest(
+            inventory=seen.inventory,
+            readings=self._readings,
+            record=seen.record,
+            stays=self._parts.stays.all(),
+            xids=self._last_xids,
+            dropped=self._dropped,
+            up=not self._failures,
+        )
 
     def _run(self) -> None:
         sample_at = report_at = time.monotonic()
@@ -126,70 +154,54 @@ class Watch:
         if switches != self._told:
             self._applier.changed.set()
         try:
-            for uuid, readings in self._driver.readings().items():
-                self._folds.setdefault(uuid, Fold()).add(readings)
+            self._readings = self._parts.driver.readings()
         except DriverRefusal as refusal:
+            self._readings = {}
             log.debug("No readings: %s", refusal)
+        for uuid, readings in self._readings.items():
+            self._fold(uuid).add(readings)
+        self._beside(self._exporter.refresh)
+
+    def _fold(self, uuid: str) -> Fold:
+        fold = self._folds.setdefault(uuid, Fold())
+        made = self._parts.ledger.gpu(uuid).made
+        if self._made.get(uuid) != made:
+            self._made[uuid] = made
+            fold.forget_instances()
+        return fold
 
     def _switches(self) -> tuple[bool, bool]:
         """What a person or the broker changes, and the portal should hear of at once."""
-        return self._place.is_frozen(), self._broker_up()
+        return self._parts.place.is_frozen(), self._broker_up()
 
     def _notice_boot(self) -> None:
         """A real machine takes the agent down with it; a simulated one boots under it."""
         boot_id = self._who.boot_id()
         if boot_id != self._boot_id:
             self._boot_id = boot_id
-            self._ledger.notice_boot()
+            self._parts.ledger.notice_boot()
             self._applier.restore()
 
-    def _look(self) -> tuple[Inventory, Record]:
-        """What the driver shows, with the record of that moment; while it does not answer, what was
-        last seen, as lost.
-
-        A GPU that is being carved may show one moment and its record the next: then its instances count
-        as not read, since one of them could pass for another's.
-        """
-        for _ in range(LOOKS):
-            before, seen, record = self._ledger.record, self._ask(), self._ledger.record
-            moved = {
-                one.uuid for one in seen.gpus if before.gpus.get(one.uuid) is not record.gpus.get(one.uuid)
-            }
-            if not moved:
-                break
-        gpus = tuple(replace(one, instances=None) if one.uuid in moved else one for one in seen.gpus)
-        return replace(seen, gpus=gpus), record
-
-    def _ask(self) -> Inventory:
-        try:
-            self._driver.open()
-            self._seen = self._driver.look()
-        except DriverRefusal as refusal:
-            log.error("The driver does not answer: %s", refusal)
-            self._driver.close()
-            lost = tuple(replace(gpu, lost=True) for gpu in self._seen.gpus)
-            self._seen = Inventory(None, lost)
-        return self._seen
-
     def _report(self) -> None:
-        seen, record = self._look()
-        report = self._compose(seen, record)
+        seen = self._observer.look()
+        self._note_xids()
+        report = self._compose(seen)
         try:
             answer = self._portal.ask(REPORTS, report, Answer, self._who.token)
         except (NoAnswer, Refused) as error:
+            # The next report says all that this one did, and more: none is kept to be sent again.
             self._failures += 1
+            self._dropped += 1
             self._say_once(str(error))
         else:
             self._failures = 0
             self._say_once("")
-            self._accepted_at = report.sampled_at
-            self._counter.catch_up(report.boot_id, answer.accepted_seq, report.seq)
-            self._folds.clear()
-            self._heed(answer)
+            self._accepted(report, answer)
+            self._follow(self._observer.again(seen))
         self._leave_for_status(report)
-        self._applier.compare(seen.gpus)
+        self._applier.compare(self._observer.last.cards if self._observer.last else ())
 
-    def _compose(self, seen: Inventory, record: Record) -> Report:
+    def _compose(self, seen: Seen) -> Report:
         boot_id = self._who.boot_id()
         frozen, broker = self._told = self._switches()
         return Report(
@@ -199,21 +211,63 @@ class Watch:
             boot_id=boot_id,
             seq=self._counter.next(boot_id),
             sampled_at=datetime.now(UTC),
-            driver=seen.driver,
+            driver=seen.inventory.driver,
             frozen=frozen,
             broker=broker,
-            gpus=tuple(self._gpu(gpu, record.gpus.get(gpu.uuid, GpuRecord())) for gpu in seen.gpus),
+            gpus=tuple(self._gpu(card) for card in seen.cards),
+            happened=self._parts.log.pending(),
+            managed_by=self._managed_by(),
+            sharing=self._parts.sharing.offered(),
+            access=self._parts.access.offered(),
+            imex=seen.inventory.imex,
+            exporter=self._exporter.port,
+            dropped=self._dropped,
         )
 
-    def _gpu(self, gpu: Gpu, record: GpuRecord) -> GpuReport:
-        windows = self._folds[gpu.uuid].windows() if gpu.uuid in self._folds else {}
-        return gpu_report(gpu, record, self._applier.trouble(gpu.uuid), windows)
+    def _gpu(self, card: Card) -> GpuReport:
+        uuid = card.gpu.uuid
+        return gpu_report(card, self._applier.trouble(uuid), self._folds.get(uuid, Fold()))
 
-    def _heed(self, answer: Answer) -> None:
+    def _managed_by(self) -> tuple[str, ...]:
+        if time.monotonic() - self._managers_at >= MANAGERS_S:
+            self._managers = managed_by(self._parts.place.root)
+            self._managers_at = time.monotonic()
+        return self._managers
+
+    def _note_xids(self) -> None:
+        for xid in self._alarms.take():
+            self._last_xids = {**self._last_xids, xid.gpu: xid.number}
+            allocation = self._observer.whose(xid.gpu, xid.gi)
+            log.warning("%s: Xid %d", xid.gpu, xid.number)
+            self._parts.log.add(
+                "xid", gpu=xid.gpu, allocation=allocation, xid=xid.number, gi=xid.gi, ci=xid.ci
+            )
+
+    def _accepted(self, report: Report, answer: Answer) -> None:
+        self._accepted_at = report.sampled_at
+        self._counter.catch_up(report.boot_id, answer.accepted_seq, report.seq)
+        if report.happened:
+            self._parts.log.told(report.happened[-1].n)
+        self._folds.clear()
         self._report_s = min(max(answer.next_report_s, SHORTEST_REPORT_S), LONGEST_REPORT_S)
+        self._parts.stays.heed(answer.stays, answer.policy, self._report_s)
         self._applier.keep_rules(answer.manage, answer.frozen)
         for command in answer.commands:
             self._applier.offer(command)
+
+    def _follow(self, seen: Seen) -> None:
+        """What the stays ask for now, each part on its own."""
+        gpus = seen.inventory.gpus
+        self._beside(lambda: self._parts.hooks.notice(seen.held))
+        self._beside(lambda: self._parts.ending.step(gpus))
+        self._beside(lambda: self._parts.lines.step(gpus))
+
+    def _beside(self, step: Callable[[], None]) -> None:
+        """A part that fails silences no report."""
+        try:
+            step()
+        except Exception:
+            log.exception("A part of the agent stumbled")
 
     def _say_once(self, fault: str) -> None:
         if fault != self._fault:
@@ -225,4 +279,4 @@ class Watch:
 
     def _leave_for_status(self, report: Report) -> None:
         last = Last(report=report, fault=self._fault, accepted_at=self._accepted_at)
-        write_whole(self._place.last, msgspec.json.encode(last), durable=False)
+        write_whole(self._parts.place.last, msgspec.json.encode(last), durable=False)

@@ -13,12 +13,16 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from agents.config import Config
+from agents.driver import Driver
+from agents.parts import Parts, assemble
 from agents.place import Place
 from agents.post import JOIN, REPORTS
-from pool.core.wire import Answer, Command, GpuReport, Held, JoinAnswer, JoinAsk, Layout, Report
+from pool.core.wire import Answer, Command, GpuReport, Held, JoinAnswer, JoinAsk, Layout, Policy, Report
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "gpn_1_very-secret-token"
@@ -161,6 +165,14 @@ class Node:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+
+def parts_of(driver: Driver, folder: Path, boot_id: Callable[[], str], **own: Any) -> Parts:
+    """What an agent on the simulated machine in `folder` is made of; the portal counts as there."""
+    config = Config(portal="http://portal", node="node-1", token=TOKEN, simulated="a machine", **own)
+    parts = assemble(Place(folder), driver, boot_id, config)
+    parts.stays.heed((), Policy(), 1000.0)
+    return parts
 
 
 def command(

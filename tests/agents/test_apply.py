@@ -14,11 +14,11 @@ from agents import apply
 from agents import simulator_world as world
 from agents.apply import Applier, pause_s
 from agents.driver import Driver
+from agents.observe import Observer
 from agents.place import Place
-from agents.record import Ledger
 from agents.simulator_state import boot_id
 from pool.core.wire import WIRE, Trouble
-from tests.agents.stand_in import WAIT_S, command, slice_
+from tests.agents.stand_in import WAIT_S, command, parts_of, slice_
 
 Open = Callable[..., tuple[Driver, Path]]
 A, B = slice_("a", 0), slice_("b", 1)
@@ -31,15 +31,22 @@ class Bench:
         self.driver = driver
         self.place = Place(folder)
         self.uuid, self.other = (gpu.uuid for gpu in driver.look().gpus)
-        self.ledger = Ledger(self.place, lambda: boot_id(self.place.folder))
+        self.begin()
         self.ledger.keep_rules([self.uuid, self.other], False)
-        self.applier = Applier("node-1", driver, self.ledger, self.place)
+
+    def begin(self) -> None:
+        self.parts = parts_of(self.driver, self.place.folder, lambda: boot_id(self.place.folder))
+        self.ledger = self.parts.ledger
+        self.applier = Applier("node-1", self.parts)
+        self.observer = Observer(self.parts)
 
     def again(self) -> None:
         """As a new process: only the folder is left."""
         self.applier.stop(WAIT_S)
-        self.ledger = Ledger(self.place, lambda: boot_id(self.place.folder))
-        self.applier = Applier("node-1", self.driver, self.ledger, self.place)
+        self.begin()
+
+    def compare(self) -> None:
+        self.applier.compare(self.observer.look().cards)
 
     def wait(self, done: Callable[[], object]) -> None:
         """Until it is so, looking whenever the applier says that something changed."""
@@ -231,9 +238,9 @@ class TestRestore:
         bench.applied(1)
         gpu = bench.driver.gpu(bench.uuid)
         assert gpu.instances
-        bench.applier.compare([gpu])
+        bench.compare()
         bench.driver.destroy(bench.uuid, gpu.instances[0].gi)
-        bench.applier.compare([bench.driver.gpu(bench.uuid)])
+        bench.compare()
         bench.wait(lambda: bench.starts() == [0])
 
 

@@ -13,11 +13,10 @@ from agents import simulator_world as world
 from agents.carve import carve
 from agents.driver import Driver
 from agents.gpu import Instance
-from agents.place import Place
-from agents.record import Ledger, Made
+from agents.record import Made
 from agents.simulator_state import Store
 from pool.core.wire import Command, Held, Trouble
-from tests.agents.stand_in import command, slice_, whole
+from tests.agents.stand_in import command, parts_of, slice_, whole
 
 Open = Callable[..., tuple[Driver, Path]]
 
@@ -35,16 +34,17 @@ class Bench:
         self.uuid = driver.look().gpus[0].uuid
         self.reason: str | None = None
         self.news = False
-        self.ledger = Ledger(Place(folder), "boot-1")
+        self.restart()
 
     def restart(self, boot_id: str = "boot-1") -> None:
-        self.ledger = Ledger(Place(self.folder), boot_id)
+        self.parts = parts_of(self.driver, self.folder, lambda: boot_id)
+        self.ledger = self.parts.ledger
 
     def carve(self, generation: int, *held: Held, mig: bool = True) -> Trouble | None:
         return self.obey(command(self.uuid, generation, *held, mig=mig))
 
     def obey(self, wanted: Command) -> Trouble | None:
-        outcome = carve(wanted, self.driver, self.ledger, lambda uuid: self.reason)
+        outcome = carve(wanted, self.parts, lambda uuid: self.reason)
         self.news = outcome.news
         return outcome.trouble
 

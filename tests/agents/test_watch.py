@@ -13,13 +13,11 @@ from agents import simulator_world as world
 from agents import watch
 from agents.apply import Applier
 from agents.driver import Driver
-from agents.gpu import Inventory
 from agents.place import Place
 from agents.post import portal
-from agents.record import Ledger
 from agents.simulator_state import boot_id
 from agents.watch import Watch, Who
-from tests.agents.stand_in import TOKEN, WAIT_S, StandIn, command, gpu_of, slice_
+from tests.agents.stand_in import TOKEN, WAIT_S, StandIn, command, gpu_of, parts_of, slice_
 
 Open = Callable[..., tuple[Driver, Path]]
 A = slice_("a", 0)
@@ -38,8 +36,9 @@ class Bench:
         self.begin()
 
     def begin(self) -> None:
-        self.ledger = Ledger(self.place, lambda: boot_id(self.folder))
-        self.applier = Applier("node-1", self.driver, self.ledger, self.place)
+        self.parts = parts_of(self.driver, self.folder, lambda: boot_id(self.folder))
+        self.ledger = self.parts.ledger
+        self.applier = Applier("node-1", self.parts)
         who = Who(
             agent="1.2",
             node="node-1",
@@ -49,9 +48,7 @@ class Bench:
             report_s=0.5,
         )
         door = portal(self.portal.url)
-        self.watch = Watch(
-            who, door, self.place, self.driver, self.ledger, self.applier, lambda: self.broker_up
-        )
+        self.watch = Watch(who, door, self.parts, self.applier, lambda: self.broker_up)
 
     def start(self) -> None:
         self.applier.start()
@@ -158,25 +155,6 @@ class TestAnswers:
         assert gpu.instances is not None
         assert [(one.owned, one.allocation, one.start) for one in gpu.instances] == [(True, "a", 0)]
         assert gpu.instances[0].mig_uuid
-
-    @pytest.mark.parametrize("changes", [1, 99])
-    def test_instances_and_record_are_of_one_moment_or_not_told(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, changes: int
-    ) -> None:
-        usual, numbers = bench.driver.look, iter(range(1, changes + 1))
-
-        def look() -> Inventory:
-            seen = usual()
-            number = next(numbers, None)
-            if number is not None:  # the applier is at work meanwhile
-                bench.ledger.want(command(bench.uuid, number))
-            return seen
-
-        monkeypatch.setattr(bench.driver, "look", look)
-        seen, record = bench.watch._look()
-        told = {gpu.uuid: gpu.instances for gpu in seen.gpus}
-        assert told == {bench.uuid: () if changes == 1 else None, bench.other: ()}
-        assert record is bench.ledger.record
 
     def test_an_open_command_that_comes_with_every_answer_is_done_once(self, bench: Bench) -> None:
         bench.portal.say(manage=(bench.uuid,), commands=(command(bench.uuid, 3, A),))
