@@ -27,6 +27,7 @@ class Code(StrEnum):
     WRONG_STATE = "wrong_state"
     STALE = "stale"
     FROZEN = "frozen"
+    NOT_HEALTHY = "not_healthy"
     KEY_REUSED = "key_reused"
     IN_PROGRESS = "in_progress"
     BUSY = "busy"

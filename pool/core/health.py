@@ -1,4 +1,4 @@
-"""Which reported values make sense, and how fresh a node's reports are.
+"""Which reported values make sense, how fresh a node's reports are, and what a fault of a GPU calls for.
 
 A nonsense value is dropped alone, counted, and shown as not measured; its
 report is still taken. The clock is the caller's.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
+from types import MappingProxyType
 
 import msgspec
 
@@ -154,3 +156,81 @@ def silent(before: Freshness, last_received: datetime | None, now: datetime, rep
     if not stale(last_received, now, report_s):
         return before
     return Freshness(before.unknown_since or last_received or now, 0)
+
+
+# --- Faults -------------------------------------------------------------------
+
+
+class Action(StrEnum):
+    """What a fault calls for; stable names, kept with the fault."""
+
+    #: A program's own mistake: put down, nothing else.
+    NOTE = "note"
+    #: The program that it hit has to end; the GPU goes on.
+    END = "end"
+    #: Nothing new starts on the GPU until an operator has looked.
+    DRAIN = "drain"
+    #: As drain, and the GPU is reset once it is empty.
+    RESET = "reset"
+    #: The GPU is gone; nothing on it goes on.
+    LOST = "lost"
+
+
+#: Faults that keep new bookings off the GPU until it is given back.
+OUT_OF_USE = frozenset({Action.DRAIN, Action.RESET, Action.LOST})
+
+#: Xid -> action. Source: the table of Xids that NVIDIA publishes with its driver (deploy/xid-errors), by what
+#: it says is to be done at once. 63 and 64 stand for a remapping that only a reset completes; 154 repeats
+#: what the Xid before it asked for, and its own event does not say what that was.
+XIDS: Mapping[int, Action] = MappingProxyType(
+    {
+        **dict.fromkeys((8, 13, 31, 32, 37, 43, 45, 68, 69, 92, 109, 154), Action.NOTE),
+        94: Action.END,
+        **dict.fromkeys((46, 48, 62, 63, 64, 95, 119, 120, 140), Action.RESET),
+        74: Action.DRAIN,
+        79: Action.LOST,
+    }
+)
+
+
+def action(xid: int) -> Action:
+    """What this Xid calls for. One that is not in the table drains: it may be hardware, so a person looks."""
+    return XIDS.get(xid, Action.DRAIN)
+
+
+class FaultKind(StrEnum):
+    XID = "xid"
+    #: Its handle answers nothing any more.
+    LOST = "lost"
+    #: Rows of memory wait for a reset to be replaced.
+    REMAP = "remap"
+    #: No spare rows are left: a reset does not help.
+    REMAP_FAILED = "remap_failed"
+
+
+def signs(*, lost: bool, pending: bool | None, failure: bool | None) -> dict[FaultKind, Action]:
+    """What the state of a GPU itself says is wrong with it now, beside any Xid. None is not known."""
+    found = {}
+    if lost:
+        found[FaultKind.LOST] = Action.LOST
+    if pending:
+        found[FaultKind.REMAP] = Action.RESET
+    if failure:
+        found[FaultKind.REMAP_FAILED] = Action.DRAIN
+    return found
+
+
+#: A reset that nobody has to carry out any more: the node was booted, which resets its GPUs.
+BY_BOOT = 0
+
+
+def is_good(action: Action, asked: int | None, done: int, *, readable: bool, signs: Collection[str]) -> bool:
+    """Whether a report counts towards the return of a GPU with an open fault of `action`.
+
+    It describes the GPU and shows nothing that takes it out of use; and what
+    calls for a reset has had it: number `asked` (None: not yet asked for) is
+    among the `done`.
+    """
+    if not readable or signs:
+        return False
+    return action != Action.RESET or (asked is not None and done >= asked)

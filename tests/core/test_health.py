@@ -10,7 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.core import wire
-from pool.core.health import BOUNDS, Freshness, Kind, Reading, clean_int, clean_window, heard, silent, stale
+from pool.core.health import (
+    BOUNDS,
+    BY_BOOT,
+    OUT_OF_USE,
+    XIDS,
+    Action,
+    FaultKind,
+    Freshness,
+    Kind,
+    Reading,
+    action,
+    clean_int,
+    clean_window,
+    heard,
+    is_good,
+    signs,
+    silent,
+    stale,
+)
 from tests.core.worlds import DAWN
 
 NAN, INF = float("nan"), float("inf")
@@ -170,3 +188,57 @@ def test_a_new_silence_forgets_the_good_report_and_keeps_the_first_time() -> Non
     half_back = heard(Freshness(DAWN, 0))
     assert silent(half_back, after(100), after(200), 15) == Freshness(DAWN, 0)
     assert silent(half_back, after(190), after(200), 15) == half_back
+
+
+# --- Faults ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109])
+def test_a_program_s_own_mistake_is_only_noted(xid: int) -> None:
+    assert action(xid) == Action.NOTE
+
+
+@pytest.mark.parametrize(
+    ("xid", "wanted"),
+    [(94, Action.END), (79, Action.LOST), *((xid, Action.RESET) for xid in (46, 48, 63, 64, 95))],
+)
+def test_an_xid_calls_for_what_the_driver_s_table_says(xid: int, wanted: Action) -> None:
+    assert action(xid) == wanted
+
+
+@given(st.integers(0, 2**32).filter(lambda xid: xid not in XIDS))
+def test_an_xid_that_is_not_known_drains(xid: int) -> None:
+    assert action(xid) == Action.DRAIN
+
+
+def test_what_is_no_fault_of_the_gpu_leaves_it_in_use() -> None:
+    assert set(Action) - OUT_OF_USE == {Action.NOTE, Action.END}
+
+
+def test_the_state_of_a_gpu_tells_what_is_wrong_with_it() -> None:
+    assert signs(lost=False, pending=None, failure=None) == {}
+    assert signs(lost=False, pending=False, failure=False) == {}
+    assert signs(lost=True, pending=True, failure=True) == {
+        FaultKind.LOST: Action.LOST,
+        FaultKind.REMAP: Action.RESET,
+        FaultKind.REMAP_FAILED: Action.DRAIN,
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "asked", "done", "good"),
+    [
+        (Action.DRAIN, None, 0, True),
+        (Action.LOST, None, 0, True),
+        (Action.RESET, None, 5, False),
+        (Action.RESET, 3, 2, False),
+        (Action.RESET, 3, 3, True),
+        (Action.RESET, BY_BOOT, 0, True),
+    ],
+)
+def test_what_calls_for_a_reset_is_not_well_before_it(
+    wanted: Action, asked: int | None, done: int, good: bool
+) -> None:
+    assert is_good(wanted, asked, done, readable=True, signs=()) is good
+    assert not is_good(wanted, asked, done, readable=False, signs=())
+    assert not is_good(wanted, asked, done, readable=True, signs={FaultKind.REMAP})

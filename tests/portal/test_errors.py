@@ -11,7 +11,8 @@ from django.utils import timezone, translation
 
 from pool.core.errors import Code, FieldError, Invalid, Refusal, invalid
 from pool.core.period import parse_instant
-from portal.errors import TABLE, DoorCode, problem, problem_for
+from portal.errors import DoorCode, problem, problem_for
+from portal.errortable import TABLE
 from portal.fielderrors import SENTENCES, field_sentence
 
 
