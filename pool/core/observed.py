@@ -7,7 +7,6 @@ stays None; nothing is concluded from it.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,20 +14,16 @@ from typing import Any
 
 import msgspec
 
-from pool.core import mig, wire
-from pool.core.health import Reading, clean_int, clean_window
+from pool.core import mig, reported, wire
+from pool.core.health import Reading, clean_int
+from pool.core.reported import MOST_ROWS, MOST_TEXT, Count, text
+
+__all__ = ["MOST_ROWS", "MOST_TEXT", "Seen", "clean", "plain", "text"]
 
 #: Beyond these a report is not read further: no real node comes near.
 MOST_GPUS = 64
-MOST_ROWS = 512
-MOST_TEXT = 200
 #: A bigint, with room above for generations of our own.
 MOST_GENERATION = 2**53
-
-#: They become part of addresses, and of lines that people copy into a shell.
-_UUID = re.compile(r"[0-9A-Za-z-]{1,64}", re.ASCII)
-_MIG_UUID = re.compile(r"MIG-[0-9A-Za-z/-]{1,90}", re.ASCII)
-_ALLOCATION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 #: Kinds of blockers, as the table has them.
 OVERRUN, FOREIGN, UNKNOWN = "overrun", "foreign", "unknown"
@@ -42,7 +37,8 @@ class Seen:
     """One GPU of a report; None is not measured. Texts that nobody compares are as they came.
 
     `unsure`: some instance made no sense, so what is where is not known.
-    `generation` 0 also stands for one that made no sense.
+    `generation` 0 also stands for one that made no sense. `health` and `links`
+    are as rows keep them (GpuState, Gpu).
     """
 
     uuid: str
@@ -66,6 +62,11 @@ class Seen:
     fabric_cluster: str
     fabric_clique: int | None
     readings: Mapping[str, Reading] = field(default_factory=dict)
+    shares: Sequence[wire.ShareSeen] = ()
+    health: Mapping[str, Any] = field(default_factory=dict)
+    numa: int | None = None
+    links: Sequence[Mapping[str, Any]] | None = None
+    reset: int = 0
 
 
 def clean(gpus: Iterable[wire.GpuReport]) -> tuple[tuple[Seen, ...], int]:
@@ -73,7 +74,7 @@ def clean(gpus: Iterable[wire.GpuReport]) -> tuple[tuple[Seen, ...], int]:
     found: dict[str, Seen] = {}
     dropped = 0
     for position, gpu in enumerate(gpus):
-        if position >= MOST_GPUS or not _UUID.fullmatch(gpu.uuid) or gpu.uuid in found:
+        if position >= MOST_GPUS or not reported.is_gpu(gpu.uuid) or gpu.uuid in found:
             dropped += 1
             continue
         found[gpu.uuid], lost_values = _clean(gpu, position)
@@ -82,11 +83,11 @@ def clean(gpus: Iterable[wire.GpuReport]) -> tuple[tuple[Seen, ...], int]:
 
 
 def _clean(gpu: wire.GpuReport, position: int) -> tuple[Seen, int]:
-    count = _Count()
+    count = Count()
     memory = count(clean_int(gpu.memory_total_mib, 1, mig.MAX_MEMORY_MIB))
     model = _identify(gpu.name, gpu.pci_device_id, memory)
     grid = _grid(gpu, model, count)
-    instances, unsure = _instances(gpu.instances, grid, count)
+    instances, unsure = reported.instances(gpu.instances, grid, count)
     index = count(clean_int(gpu.index, 0, 1023))
     seen = Seen(
         uuid=gpu.uuid,
@@ -102,14 +103,19 @@ def _clean(gpu: wire.GpuReport, position: int) -> tuple[Seen, int]:
         offers=gpu.offers[:MOST_ROWS],
         instances=instances,
         unsure=unsure,
-        processes=None if gpu.processes is None else gpu.processes[:MOST_ROWS],
+        processes=reported.processes(gpu.processes, count),
         generation=count(clean_int(gpu.generation, 0, MOST_GENERATION)) or 0,
-        held=frozenset(filter(_ALLOCATION.fullmatch, gpu.held)),
+        held=frozenset(filter(reported.is_allocation, gpu.held)),
         trouble=gpu.trouble,
         lost=gpu.lost,
         fabric_cluster=text(gpu.fabric_cluster or "", 64),
         fabric_clique=count(clean_int(gpu.fabric_clique, 0, 2**31 - 1)),
-        readings=_readings(gpu, memory, count),
+        readings=reported.readings(gpu, memory, count),
+        shares=reported.shares(gpu.shares, count),
+        health=reported.health(gpu, count),
+        numa=count(clean_int(gpu.numa, 0, 1023)),
+        links=reported.links(gpu.links, count),
+        reset=reported.reset(gpu, Count()),
     )
     return seen, count.dropped
 
@@ -118,56 +124,10 @@ def _clean(gpu: wire.GpuReport, position: int) -> tuple[Seen, int]:
 _identify = lru_cache(maxsize=1024)(mig.identify)
 
 
-class _Count:
-    """Passes a cleaned value on and adds up what was dropped."""
-
-    def __init__(self) -> None:
-        self.dropped = 0
-
-    def __call__(self, cleaned: tuple[Any, int]) -> Any:
-        self.dropped += cleaned[1]
-        return cleaned[0]
-
-
-def _grid(gpu: wire.GpuReport, model: mig.Model | None, count: _Count) -> int:
+def _grid(gpu: wire.GpuReport, model: mig.Model | None, count: Count) -> int:
     told: int | None = count(clean_int(gpu.grid, 1, mig.MAX_GRID))
     known = told or (model.grid if model else None)
     return known or mig.grid_of(mig.merged(model, gpu.offers)) or 1
-
-
-def _instances(
-    raw: tuple[wire.Instance, ...] | None, grid: int, count: _Count
-) -> tuple[tuple[wire.Instance, ...] | None, bool]:
-    if raw is None:
-        return None, False
-    kept = []
-    for one in raw[:MOST_ROWS]:
-        if one.start < 0 or one.size < 1 or one.start + one.size > grid:
-            count.dropped += 1
-            continue
-        kept.append(_with_clean_values(one, count))
-    return tuple(kept), len(kept) < len(raw)
-
-
-def _with_clean_values(one: wire.Instance, count: _Count) -> wire.Instance:
-    if one.mig_uuid is not None and not _MIG_UUID.fullmatch(one.mig_uuid):
-        count.dropped += 1
-        one = msgspec.structs.replace(one, mig_uuid=None)
-    used = count(clean_int(one.memory_used_mib, 0, mig.MAX_MEMORY_MIB))
-    total = count(clean_int(one.memory_total_mib, 0, mig.MAX_MEMORY_MIB))
-    if used is one.memory_used_mib and total is one.memory_total_mib:
-        return one
-    return msgspec.structs.replace(one, memory_used_mib=used, memory_total_mib=total)
-
-
-def _readings(gpu: wire.GpuReport, memory: int | None, count: _Count) -> dict[str, Reading]:
-    windows = {
-        "utilization_pct": clean_window(gpu.utilization_pct, "utilization"),
-        "memory_used_mib": clean_window(gpu.memory_used_mib, "memory", memory),
-        "power_w": clean_window(gpu.power_w, "power"),
-        "temperature_c": clean_window(gpu.temperature_c, "temperature"),
-    }
-    return {name: window for name, raw in windows.items() if (window := count(raw)) is not None}
 
 
 def plain(value: Any) -> Any:
@@ -185,12 +145,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value[:MOST_ROWS]]
     return value
-
-
-def text(value: str, most: int = MOST_TEXT) -> str:
-    """At most `most` characters, the printable ones: no NUL for PostgreSQL, no turned direction on a page."""
-    value = value[:most]
-    return value if value.isprintable() else "".join(one for one in value if one.isprintable())
 
 
 # --- Against what was wanted -------------------------------------------------

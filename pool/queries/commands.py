@@ -14,7 +14,9 @@ from pool.queries import clock
 
 #: No freeze at any level. What the node froze by itself counts, too.
 NOT_FROZEN = Q(frozen=False, node__frozen=False, node__agent_frozen=False, node__pool__frozen=False)
-COMMANDABLE = NOT_FROZEN & Q(managed=True, retired_at=None)
+#: Nobody else gives it out, or an operator has taken it from whoever does.
+OURS = Q(node__managed_by=[]) | Q(excluded=True)
+COMMANDABLE = NOT_FROZEN & OURS & Q(managed=True, retired_at=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,25 @@ pool's lock; it is found out without the lock and then done anew under it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db.models import F
 
 from pool.core import health, observed, wire
 from pool.core.errors import Code, Refusal
-from pool.core.health import Freshness
 from pool.models import Node
-from pool.queries import clock
-from pool.services import broker, commands, events, locks, telemetry_inventory, telemetry_settle
+from pool.queries import clock, stays
+from pool.services import (
+    broker,
+    commands,
+    events,
+    locks,
+    telemetry_happened,
+    telemetry_inventory,
+    telemetry_node,
+    telemetry_settle,
+)
 from pool.services.telemetry_desk import Desk, NeedsPool
 
 #: While Redis cannot be reached, and while a node is coming back, reports are the faster way.
@@ -25,21 +33,6 @@ SOON_S = 3.0
 #: A report of another boot counts as newer by its time, or when the node was silent for so long:
 #: a clock may be wrong after a boot.
 BOOT_GAP = timedelta(seconds=20)
-
-_WRITTEN = (
-    "boot_id",
-    "seq",
-    "agent",
-    "wire",
-    "driver",
-    "agent_frozen",
-    "received_at",
-    "good_reports",
-    "unknown_since",
-    "skew_ms",
-    "dropped_values",
-    "broker_ok",
-)
 
 
 def record(
@@ -54,7 +47,7 @@ def record(
     """
     _check(node, report)
     if report.wire < min(wire.ACCEPTED):
-        _note_old_agent(node.pk, report)
+        _note_old(node.pk, report)
         return wire.Answer(accepted_seq=report.seq, next_report_s=float(settings.REPORT_SECONDS))
     seen, dropped = observed.clean(report.gpus)
     desk = Desk(report=report, seen=seen, dropped=dropped, received=received, now=now or clock.now())
@@ -93,11 +86,8 @@ def _check(node: Node, report: wire.Report) -> None:
 
 
 @locks.use_case
-def _note_old_agent(node_id: int, report: wire.Report) -> None:
-    agent = observed.text(report.agent, 32)
-    Node.objects.filter(pk=node_id).exclude(wire=report.wire, agent=agent).update(
-        wire=max(report.wire, 0), agent=agent
-    )
+def _note_old(node_id: int, report: wire.Report) -> None:
+    telemetry_node.note_old_agent(node_id, report)
 
 
 @locks.use_case
@@ -108,10 +98,12 @@ def _record(node_id: int, pool_id: int | None, desk: Desk) -> wire.Answer:
         raise Refusal(Code.BUSY)
     desk.open(node, pool)
     if _is_newer(desk):
-        returned = _note_node(desk)
+        returned = telemetry_node.note(desk)
         telemetry_inventory.sync(desk)
+        telemetry_happened.take(desk)
         telemetry_settle.settle(desk, returned=returned)
-        node.save(update_fields=_WRITTEN)
+        node.dropped_values += desk.dropped + desk.odd
+        node.save(update_fields=telemetry_node.WRITTEN)
         if pool is not None:
             locks.changed(pool)
     return _answer(desk)
@@ -128,51 +120,22 @@ def _is_newer(desk: Desk) -> bool:
     return last is None or report.sampled_at > last or desk.received - node.received_at > BOOT_GAP
 
 
-def _note_node(desk: Desk) -> bool:
-    """Bring the node's row up to date, unsaved; True when whatever failed before may work now."""
-    node, report, received = desk.node, desk.report, desk.received
-    before = Freshness(node.unknown_since, node.good_reports)
-    if node.received_at is not None:
-        before = health.silent(before, node.received_at, received, settings.REPORT_SECONDS)
-    after = health.heard(before)
-    was_unknown, was_frozen = node.unknown_since is not None, node.agent_frozen
-    if was_unknown != (after.unknown_since is not None) or was_frozen != report.frozen:
-        desk.need_pool()
-    returned = report.boot_id != node.boot_id or (was_unknown and after.unknown_since is None)
-    returned = returned or (report.broker and not node.broker_ok)
-    node.unknown_since, node.good_reports = after.unknown_since, after.good
-    node.boot_id, node.seq = report.boot_id, report.seq
-    node.agent, node.wire = observed.text(report.agent, 32), report.wire
-    node.driver = observed.text(report.driver or "", 64)
-    node.broker_ok, node.received_at = report.broker, received
-    node.skew_ms = round((report.sampled_at.astimezone(UTC) - received).total_seconds() * 1000)
-    if was_frozen != report.frozen:
-        _note_freeze(desk)
-    return returned
-
-
-def _note_freeze(desk: Desk) -> None:
-    """The node was frozen or thawed on itself, without the portal."""
-    node = desk.node
-    node.agent_frozen = desk.report.frozen
-    Node.objects.filter(pk=node.pk).update(agent_frozen=node.agent_frozen)
-    desk.tell("node.agent_frozen" if node.agent_frozen else "node.agent_thawed", after={"node": node.name})
-    if not node.agent_frozen:
-        commands.issue([gpu for gpu in desk.gpus.values() if gpu.managed], desk.now)
-
-
 def _answer(desk: Desk) -> wire.Answer:
     node = desk.node
-    managed = [gpu for gpu in desk.gpus.values() if gpu.managed and not gpu.frozen and gpu.retired_at is None]
+    knows_stays = desk.report.wire >= telemetry_node.TELLS_MORE
+    managed = [gpu for gpu in desk.gpus.values() if desk.ours(gpu) and not gpu.frozen]
     due = commands.resend(telemetry_settle.to_resend(desk), desk.received)
     uuids = {gpu.pk: gpu.uuid for gpu in managed}
     events.write(desk.drafts)
     return wire.Answer(
+        wire=desk.report.wire,
         accepted_seq=node.seq,
         commands=tuple(commands.message(row, node.name, uuids[row.gpu_id]) for row in due),
         next_report_s=_next_report_s(desk),
         manage=tuple(sorted(uuids.values())),
         frozen=node.frozen or node.pool.frozen,
+        stays=stays.of_node(node.pk) if knows_stays and any(desk.allocations.values()) else (),
+        policy=stays.policy(node.pool),
     )
 
 

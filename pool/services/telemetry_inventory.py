@@ -36,7 +36,6 @@ def sync(desk: Desk) -> None:
         _note_loss(desk, gpu, one)
         _sync_blockers(desk, gpu, one)
     _write_states(desk, seen)
-    desk.node.dropped_values += desk.dropped
 
 
 def _add_new(desk: Desk, seen: dict[str, Seen]) -> None:
@@ -58,7 +57,7 @@ def _add_new(desk: Desk, seen: dict[str, Seen]) -> None:
         else:
             # Two nodes claim one card: the one that has it keeps it.
             log.warning("a GPU of another node was reported", extra={"gpu": uuid, "node": desk.node.name})
-            desk.dropped += 1
+            desk.odd += 1
 
 
 def _may_move(gpu: Gpu) -> bool:
@@ -89,6 +88,8 @@ def _fill(gpu: Gpu, one: Seen) -> list[str]:
         "profiles": _new_offers(gpu, one),
         "fabric_cluster": one.fabric_cluster,
         "fabric_clique": one.fabric_clique,
+        "numa": one.numa,
+        "links": None if one.links is None else list(one.links),
     }
     changed = [n for n, value in new.items() if value is not None and value != getattr(gpu, n)]
     for name in changed:
@@ -135,7 +136,7 @@ def _update(desk: Desk, gpu: Gpu, one: Seen) -> None:
         for name in odd:
             setattr(gpu, name, before[name])
             changed.remove(name)
-        desk.dropped += len(odd)
+        desk.odd += len(odd)
     gpu.save(update_fields=changed)
 
 
@@ -200,19 +201,30 @@ def _blocker(gpu: Gpu, key: tuple[int, int, str], detail: str, now: datetime) ->
     return Blocker(gpu=gpu, span=span, since=now, kind=kind, detail=detail)
 
 
-_UPSERT = """
-INSERT INTO pool_gpustate (gpu_id, mig, mig_pending, instances, processes, generation, held, trouble,
-    lost, readings, sampled_at, received_at)
-SELECT gpu_id, mig, mig_pending, instances, processes, generation, held, trouble,
-    lost, readings, sampled_at, received_at
-FROM jsonb_to_recordset(%s::jsonb) AS row (gpu_id bigint, mig boolean, mig_pending boolean,
-    instances jsonb, processes jsonb, generation bigint, held jsonb, trouble jsonb, lost boolean,
-    readings jsonb, sampled_at timestamptz, received_at timestamptz)
-ON CONFLICT (gpu_id) DO UPDATE SET mig = EXCLUDED.mig, mig_pending = EXCLUDED.mig_pending,
-    instances = EXCLUDED.instances, processes = EXCLUDED.processes, generation = EXCLUDED.generation,
-    held = EXCLUDED.held, trouble = EXCLUDED.trouble, lost = EXCLUDED.lost,
-    readings = EXCLUDED.readings, sampled_at = EXCLUDED.sampled_at, received_at = EXCLUDED.received_at
-"""
+_COLUMNS = {
+    "gpu_id": "bigint",
+    "mig": "boolean",
+    "mig_pending": "boolean",
+    "instances": "jsonb",
+    "processes": "jsonb",
+    "generation": "bigint",
+    "held": "jsonb",
+    "trouble": "jsonb",
+    "lost": "boolean",
+    "readings": "jsonb",
+    "shares": "jsonb",
+    "health": "jsonb",
+    "sampled_at": "timestamptz",
+    "received_at": "timestamptz",
+}
+_NAMES = ", ".join(_COLUMNS)
+
+_UPSERT = f"""
+INSERT INTO pool_gpustate ({_NAMES})
+SELECT {_NAMES}
+FROM jsonb_to_recordset(%s::jsonb) AS row ({", ".join(" ".join(one) for one in _COLUMNS.items())})
+ON CONFLICT (gpu_id) DO UPDATE SET {", ".join(f"{name} = EXCLUDED.{name}" for name in list(_COLUMNS)[1:])}
+"""  # noqa: S608 - names of our own
 
 
 def _write_states(desk: Desk, seen: dict[str, Seen]) -> None:
@@ -244,6 +256,8 @@ def _state(gpu: Gpu, one: Seen, desk: Desk) -> dict[str, Any]:
         "trouble": None if one.trouble is None else observed.plain(one.trouble),
         "lost": one.lost,
         "readings": one.readings,
+        "shares": one.shares,
+        "health": one.health,
         "sampled_at": desk.report.sampled_at,
         "received_at": desk.received,
     }
@@ -257,6 +271,8 @@ def _absent(state: GpuState) -> dict[str, Any]:
         "held": [],
         "lost": state.lost,
         "readings": {},
+        "shares": [],
+        "health": {},
         "sampled_at": state.sampled_at,
         "received_at": state.received_at,
     }
