@@ -6,43 +6,73 @@ kept between calls, since any change may make handles stale.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from agents import nvml
-from agents.gpu import DriverRefusal, Gpu, Instance, Inventory, Readings
-from pool.core.wire import Process
-
-_CODES = {
-    nvml.NOT_SUPPORTED: "not_supported",
-    nvml.NO_PERMISSION: "no_permission",
-    nvml.GPU_IS_LOST: "gpu_is_lost",
-    nvml.RESET_REQUIRED: "reset_required",
-    nvml.IN_USE: "in_use",
-    nvml.INSUFFICIENT_RESOURCES: "insufficient_resources",
-}
+from agents import driver_looks as looks
+from agents import nvml, nvml_mig, nvml_readings
+from agents.dcgm import Dcgm
+from agents.driver_looks import raise_without_driver, refusal, refusals
+from agents.gate import Gate
+from agents.gpu import DriverRefusal, Gpu, Instance, Inventory, Readings, Xid
+from agents.imex import Imex
+from agents.nvml_gpm import Gpm
+from agents.xids import Xids
 
 
 class Driver:
     """An open connection to the driver; safe to share between threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, dcgm: Dcgm | None = None, imex: Imex | None = None) -> None:
         self._opened = False
         self._known: dict[str, Gpu] = {}  # identities by UUID, to name a GPU that no longer answers
+        self._gate = Gate()
+        self._gpm = Gpm()
+        self._xids = Xids()
+        self._dcgm = dcgm or Dcgm(None)
+        self._imex = imex or Imex()
 
     def open(self) -> None:
         """Load and initialise the library. Raises `DriverRefusal` (code driver)."""
         if not self._opened:
-            with _refusals():
-                nvml.start()
-            self._opened = True
+            with self._gate.alone(), refusals():
+                self._start()
 
     def close(self) -> None:
         """Give the library back; harmless when not open."""
+        with self._gate.alone():
+            self._stop()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Have nothing open meanwhile: a GPU cannot be reset while anybody, and be it this process, has it.
+
+        Questions of other threads wait until the block ends, `readings` and `xids` are empty.
+        Raises `DriverRefusal` (code driver) when the library cannot be opened again.
+        """
+        with self._gate.alone():
+            opened = self._opened
+            self._stop()
+            try:
+                yield
+            finally:
+                if opened:
+                    with refusals():
+                        self._start()
+
+    def _start(self) -> None:
+        if not self._opened:
+            nvml.start()
+            self._opened = True
+
+    def _stop(self) -> None:
         if self._opened:
+            self._gpm.forget()
+            self._xids.close()
             self._opened = False
             with suppress(nvml.Error):  # a driver that is gone has nothing to take back
                 nvml.stop()
@@ -56,44 +86,80 @@ class Driver:
     ) -> None:
         self.close()
 
-    def look(self) -> Inventory:
-        """Everything about every GPU: identity, mode, offers, instances, processes, fabric.
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Beside other threads' questions; errors of pynvml leave only as `DriverRefusal`."""
+        with self._gate.together(), refusals():
+            yield
 
-        A GPU that answers nothing is in it with `lost`, under the identity last read.
-        Raises `DriverRefusal` only when the driver itself does not answer.
+    def look(self) -> Inventory:
+        """Everything about every GPU: identity, mode, offers, instances, processes, health, wiring.
+
+        Never raises for one GPU: a lost one is listed with `lost` as far as this
+        process has read its identity before, else only its index is. Raises
+        `DriverRefusal` (code driver) when the driver itself does not answer.
         """
-        found: dict[str, Gpu] = {}
-        silent = []
-        with _refusals():
-            version = nvml.driver_version()
-            for index in range(nvml.count()):
-                gpu = self._look_at(index)
-                if gpu is None:
-                    silent.append(index)
-                else:
-                    found[gpu.uuid] = gpu
+        with self._asked():
+            version, count = nvml.driver_version(), nvml.count()
+            identified = [(index, self._identified(index)) for index in range(count)]
+            handles = {pair[1].uuid: pair[0] for _, pair in identified if pair is not None}
+            uuids = looks.by_bus_id(self._known.values())
+            found = {
+                gpu.uuid: looks.complete_or_lost(device, gpu, handles, uuids)
+                for device, gpu in (pair for _, pair in identified if pair is not None)
+            }
         lost = [replace(gpu, lost=True) for uuid, gpu in self._known.items() if uuid not in found]
         named = {gpu.index for gpu in lost}
         gpus = sorted([*found.values(), *lost], key=lambda gpu: (gpu.index, gpu.uuid))
-        return Inventory(version, tuple(gpus), tuple(index for index in silent if index not in named))
+        silent = tuple(index for index, pair in identified if pair is None and index not in named)
+        # Outside a domain there is no daemon to ask.
+        imex = self._imex.state() if any(gpu.fabric_cluster for gpu in gpus) else None
+        return Inventory(version, tuple(gpus), silent, imex)
 
     def gpu(self, uuid: str) -> Gpu:
-        """One GPU, read now. Raises `DriverRefusal` (gpu_is_lost) when it is lost or not there."""
-        with _refusals():
+        """One GPU without its wiring, read now. Raises `DriverRefusal` (gpu_is_lost) when it is lost or
+        not there."""
+        with self._asked():
             index, device = self._find(uuid)
-            return _complete(device, self._identify(device, index))
+            return looks.complete(device, self._identify(device, index))
 
     def readings(self) -> dict[str, Readings]:
         """Instant values by GPU UUID; lost GPUs are left out. Cheap: meant for every 2 s."""
         values: dict[str, Readings] = {}
-        with _refusals():
+        if self._gate.taken:
+            return values
+        with self._asked():
             for index in range(nvml.count()):
                 try:
                     device = nvml.device(index)
-                    values[nvml.uuid(device)] = nvml.readings(device)
+                    uuid = nvml.uuid(device)
+                    values[uuid] = self._measured(device, uuid)
                 except nvml.Error as error:
-                    _raise_without_driver(error)
-        return values
+                    raise_without_driver(error)
+        return looks.with_dcgm(values, self._dcgm)
+
+    def _measured(self, device: Any, uuid: str) -> Readings:
+        values = looks.with_activity(nvml_readings.readings(device), self._gpm.activity(device, uuid))
+        instances = {
+            gi: looks.with_instance_activity(one, self._gpm.activity(device, uuid, gi))
+            for gi, one in nvml_readings.instances(device).items()
+        }
+        return replace(values, instances=instances)
+
+    def xids(self, timeout_ms: int) -> list[Xid]:
+        """Error events in their order; [] after `timeout_ms` without one, also while the driver is not there.
+
+        For one thread, which calls it again and again: events that come between two calls are kept.
+        """
+        until = time.monotonic() + timeout_ms / 1000
+        found: list[Xid] = []
+        if not self._gate.taken:
+            with suppress(DriverRefusal), self._asked():
+                found = self._xids.wait(timeout_ms)
+        if not found:
+            # An answer that came too early must not turn the caller's loop into a busy one.
+            time.sleep(max(0.0, until - time.monotonic()))
+        return found
 
     def set_mig_mode(self, uuid: str, on: bool) -> None:
         """Bring the GPU into MIG mode or out of it; returns when it is in force, does nothing if it is.
@@ -101,17 +167,32 @@ class Driver:
         Raises `DriverRefusal`: in_use (with holders) or reset_required when the driver
         accepted the wish but the change is only pending, not_supported, no_permission.
         """
-        with _refusals():
+        with self._asked():
             _, device = self._find(uuid)
             if nvml.mig_mode(device) == (on, on):
                 return
             status = nvml.set_mig_mode(device, on)
+            self._forget(uuid)
             _, device = self._find(uuid)  # the change may have reset the GPU
             if nvml.mig_mode(device)[0] == on:
                 return
             number = status or nvml.RESET_REQUIRED
             holders = nvml.running(device) if number == nvml.IN_USE else ()
-            raise _refusal(number, "the change of the MIG mode is pending", holders or ())
+            raise refusal(number, "the change of the MIG mode is pending", holders or ())
+
+    def set_compute_mode(self, uuid: str, mode: str) -> None:
+        """default, exclusive_process or prohibited; returns when it is in force, does nothing if it is.
+
+        Raises `DriverRefusal`: not_supported, no_permission, gpu_is_lost, driver.
+        """
+        with self._asked():
+            _, device = self._find(uuid)
+            if nvml.compute_mode(device) == mode:
+                return
+            nvml.set_compute_mode(device, mode)
+            now = nvml.compute_mode(device)
+            if now != mode:
+                raise DriverRefusal("driver", None, f"the compute mode is {now}, not {mode} as asked for")
 
     def create(self, uuid: str, profile_id: int, start: int, size: int) -> Instance:
         """Make a GPU instance at exactly this span and the compute instance that fills it.
@@ -119,12 +200,13 @@ class Driver:
         Returns what was read back, with its MIG UUID. On any failure the GPU instance
         is removed again and `DriverRefusal` says what the driver said.
         """
-        with _refusals():
+        with self._asked():
             _, device = self._find(uuid)
-            handle = nvml.create_instance(device, profile_id, start, size)
+            handle = nvml_mig.create_instance(device, profile_id, start, size)
+            self._gpm.forget(uuid)
             try:
-                nvml.fill_instance(handle)
-                made = self._read_back(uuid, nvml.instance_id(handle))
+                nvml_mig.fill_instance(handle)
+                made = self._read_back(uuid, nvml_mig.instance_id(handle))
                 if made is None or (made.profile_id, made.start, made.size) != (profile_id, start, size):
                     raise DriverRefusal("driver", None, "the new instance does not read back as asked for")
             except (nvml.Error, DriverRefusal) as error:
@@ -136,40 +218,41 @@ class Driver:
 
         Raises `DriverRefusal`: in_use (with holders), no_permission, gpu_is_lost.
         """
-        with _refusals():
+        with self._asked():
             _, device = self._find(uuid)
             try:
-                handle = nvml.instance_by_id(device, gi)
+                handle = nvml_mig.instance_by_id(device, gi)
             except nvml.Error as error:
                 if error.value in (nvml.NOT_FOUND, nvml.NOT_SUPPORTED):  # with MIG off there is none
                     return
                 raise
+            self._gpm.forget(uuid)
             try:
-                nvml.destroy_instance(handle)
+                nvml_mig.destroy_instance(handle)
             except nvml.Error as error:
-                holders = [one.processes for one in _instances(device) or () if one.gi == gi]
-                raise _refusal(error.value, str(error), (holders and holders[0]) or ()) from error
+                holders = [one.processes for one in looks.instances(device) or () if one.gi == gi]
+                raise refusal(error.value, str(error), (holders and holders[0]) or ()) from error
 
-    def _look_at(self, index: int) -> Gpu | None:
+    def _forget(self, uuid: str) -> None:
+        """What was kept of a GPU that may have been reset."""
+        self._gpm.forget(uuid)
+        self._xids.forget(uuid)
+
+    def _identified(self, index: int) -> tuple[Any, Gpu] | None:
         """None when nothing identifies what is at this index now."""
         try:
             device = nvml.device(index)
-            gpu = self._identify(device, index)
+            return device, self._identify(device, index)
         except nvml.Error as error:
-            _raise_without_driver(error)
+            raise_without_driver(error)
             return None
-        try:
-            return _complete(device, gpu)
-        except nvml.Error as error:
-            _raise_without_driver(error)
-            return replace(gpu, lost=True)
 
     def _identify(self, device: Any, index: int) -> Gpu:
         uuid = nvml.uuid(device)
         bus_id, device_id = nvml.pci(device)
         memory = nvml.memory(device)
-        total = memory[1] if memory else None
-        gpu = Gpu(uuid, index, nvml.name(device), bus_id, device_id, memory_total_mib=total)
+        total = memory.total if memory else None
+        gpu = Gpu(uuid, index, nvml.name(device), bus_id, device_id, total, minor=nvml.minor(device))
         self._known[uuid] = gpu
         return gpu
 
@@ -182,79 +265,21 @@ class Driver:
                 if nvml.uuid(device) == uuid:
                     return index, device
             except nvml.Error as error:
-                _raise_without_driver(error)
+                raise_without_driver(error)
         raise DriverRefusal("gpu_is_lost", nvml.GPU_IS_LOST, f"{uuid} does not answer")
 
     def _read_back(self, uuid: str, gi: int) -> Instance | None:
         """The instance as a fresh handle shows it; one without a MIG UUID does not count."""
         _, device = self._find(uuid)
-        shown = _instances(device) or ()
+        shown = looks.instances(device) or ()
         return next((one for one in shown if one.gi == gi and one.mig_uuid is not None), None)
-
-
-def _complete(device: Any, gpu: Gpu) -> Gpu:
-    capable, mig, pending = _mode(device)
-    offers = (nvml.optional(nvml.offers, device) or ()) if capable else ()
-    cluster, clique = nvml.fabric(device)
-    return replace(
-        gpu,
-        mig_capable=capable,
-        mig=mig,
-        mig_pending=pending,
-        grid=max((max(offer.starts) + offer.size for offer in offers), default=None),
-        offers=offers,
-        instances=_instances(device) if mig else (None if capable is None else ()),
-        processes=nvml.running(device),
-        fabric_cluster=cluster,
-        fabric_clique=clique,
-    )
-
-
-def _mode(device: Any) -> tuple[bool | None, bool | None, bool | None]:
-    """Whether it can do MIG at all, whether it does, whether it will after a reset."""
-    try:
-        return True, *nvml.mig_mode(device)
-    except nvml.Error as error:
-        nvml.raise_if_gone(error)
-        return (False if error.value == nvml.NOT_SUPPORTED else None), None, None
-
-
-def _instances(device: Any) -> tuple[Instance, ...] | None:
-    """None when they cannot be read, also when they change faster than one can look."""
-    for _ in range(3):
-        try:
-            return nvml.instances(device)
-        except nvml.Error as error:
-            nvml.raise_if_gone(error)
-            if error.value not in (nvml.INVALID_ARGUMENT, nvml.NOT_FOUND):
-                return None
-    return None
 
 
 def _undo(handle: Any, error: Exception) -> DriverRefusal:
     """Remove a half-made instance; what could not be removed is said beside the first failure."""
-    first = error if isinstance(error, DriverRefusal) else _refusal(error.value, str(error))  # type: ignore[attr-defined]
+    first = error if isinstance(error, DriverRefusal) else refusal(error.value, str(error))  # type: ignore[attr-defined]
     try:
-        nvml.destroy_instance(handle)
+        nvml_mig.destroy_instance(handle)
     except nvml.Error as second:
         first.detail += f"; the GPU instance could not be removed again: {second}"
     return first
-
-
-def _refusal(number: int, detail: str, holders: tuple[Process, ...] = ()) -> DriverRefusal:
-    return DriverRefusal(_CODES.get(number, "driver"), number, detail, holders)
-
-
-def _raise_without_driver(error: Any) -> None:
-    """One GPU's trouble is its own; without the driver there is nothing to look at."""
-    if error.value in nvml.NO_DRIVER:
-        raise error
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Errors of pynvml leave this module only as `DriverRefusal`."""
-    try:
-        yield
-    except nvml.Error as error:
-        raise _refusal(error.value, str(error)) from error

@@ -41,7 +41,9 @@ class Health:
 
     `throttle` holds words: idle, sw_power_cap, hw_slowdown, sw_thermal, hw_thermal, power_brake,
     applications_clocks, sync_boost, display_clocks; None: not known. `fabric_state` and
-    `fabric_health` are words, too. `links` () means that it has no NVLink.
+    `fabric_health` are words, too. `links` holds NVLinks (kind nvlink with the neighbour's UUID,
+    nvswitch without; `count` are up) and the GPUs whose memory it reads directly by whatever way
+    (kind p2p, no count); () means that it has neither, None that it was not asked.
     """
 
     sm_clock_mhz: int | None = None
@@ -124,8 +126,9 @@ class InstanceReadings:
 class Readings:
     """Instant values of a whole GPU; None where the driver has none.
 
-    `source` is where the two activities come from: gpm or dcgm. Energy is a
-    counter in mJ since the driver came up, PCIe replays a counter.
+    `source` is where the activities come from: gpm or dcgm. Energy is a
+    counter in mJ since the driver came up, PCIe replays a counter. Traffic is of
+    the time since the sample before, in bytes/s and in 10^6 bytes/s.
     """
 
     utilization_pct: int | None = None
@@ -145,6 +148,9 @@ class Readings:
     activity_pct: float | None = None
     tensor_pct: float | None = None
     memory_activity_pct: float | None = None
+    pcie_tx_bytes_s: float | None = None
+    pcie_rx_bytes_s: float | None = None
+    nvlink_mb_s: float | None = None
     source: str = "nvml"
     instances: Mapping[int, InstanceReadings] = field(default_factory=lambda: MappingProxyType({}))
 

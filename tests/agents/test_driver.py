@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from agents import nvml, simulator, simulator_world
+from agents import nvml, nvml_mig, simulator, simulator_world
 from agents.driver import Driver
 from agents.gpu import DriverRefusal, Inventory
 
@@ -297,6 +297,6 @@ class TestOlderDrivers:
         one, folder = driver("1xA100-40GB", mig=(0,))
         simulator_world.fail_next(folder, "nvmlDeviceGetGpuInstanceProfileInfoV", 999)
         with pytest.raises(nvml.Error) as caught:
-            nvml.offers(nvml.device(0))
+            nvml_mig.offers(nvml.device(0))
         assert caught.value.value == 999
         assert one.look().gpus[0].grid == 8

@@ -1,0 +1,66 @@
+"""The driver's error events (Xids) by pynvml: a set, registrations, and waiting.
+
+Conventions as in nvml. Not here: which GPUs are registered, and when again (agents.xids).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import pynvml as n
+
+from agents import nvml
+
+_NO_INSTANCE = 0xFFFFFFFF
+
+
+class Event(NamedTuple):
+    """`device` is the number of the handle that was registered. `gi` and `ci` only where attributable."""
+
+    device: int
+    xid: int
+    gi: int | None
+    ci: int | None
+
+
+def create() -> Any:
+    """An empty set."""
+    return n.nvmlEventSetCreate()
+
+
+def free(events: Any) -> None:
+    """Give the set back; its registrations end with it."""
+    n.nvmlEventSetFree(events)
+
+
+def register(device: Any, events: Any) -> int:
+    """Record the Xids of this GPU from now on; returns the handle's number, which `Event.device` repeats.
+
+    A GPU that has no such events is let be.
+    """
+    wanted = (
+        nvml.optional(n.nvmlDeviceGetSupportedEventTypes, device) or 0
+    ) & n.nvmlEventTypeXidCriticalError
+    if wanted:
+        n.nvmlDeviceRegisterEvents(device, wanted, events)
+    return _number(device)
+
+
+def wait(events: Any, timeout_ms: int) -> Event | None:
+    """The next error of the set's GPUs, None when none came in time."""
+    try:
+        event = n.nvmlEventSetWait_v2(events, timeout_ms)
+    except n.NVMLError_Timeout:
+        return None
+    return Event(
+        _number(event.device), int(event.eventData), _id(event.gpuInstanceId), _id(event.computeInstanceId)
+    )
+
+
+def _id(number: int) -> int | None:
+    return None if number == _NO_INSTANCE else int(number)
+
+
+def _number(device: Any) -> int:
+    return ctypes.cast(device, ctypes.c_void_p).value or 0

@@ -1,0 +1,76 @@
+"""Error events of all GPUs: one set kept open, each GPU registered once, and again after it was away."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from agents import nvml, nvml_events
+from agents.gpu import Xid
+
+#: The error with which a GPU leaves the bus: nothing of it comes any more until it is registered again.
+_LOST = 79
+_MOST_AT_ONCE = 256
+
+
+class Xids:
+    """One thread waits; others may `forget`. Errors are pynvml's."""
+
+    def __init__(self) -> None:
+        self._events: Any = None
+        self._registered: dict[str, int] = {}  # the number of the handle by UUID
+
+    def wait(self, timeout_ms: int) -> list[Xid]:
+        """What has happened, in its order; waits at most `timeout_ms` for the first.
+
+        A failure ends the set, as it must when a GPU was lost; the next call begins a new one.
+        """
+        found: list[Xid] = []
+        try:
+            self._register()
+            while self._registered and len(found) < _MOST_AT_ONCE:
+                event = nvml_events.wait(self._events, 0 if found else timeout_ms)
+                if event is None:
+                    break
+                xid = self._named(event)
+                if xid is not None:
+                    found.append(xid)
+        except nvml.Error:
+            self.close()
+            if not found:
+                raise
+        return found
+
+    def forget(self, uuid: str) -> None:
+        """Register this GPU anew: it was reset, which ends its registration."""
+        self._registered.pop(uuid, None)
+
+    def close(self) -> None:
+        """Give the set back."""
+        events, self._events = self._events, None
+        self._registered = {}
+        if events is not None:
+            with suppress(nvml.Error):
+                nvml_events.free(events)
+
+    def _register(self) -> None:
+        count = nvml.count()
+        if self._events is None:
+            self._events = nvml_events.create()
+        if len(self._registered) == count:
+            return
+        for index in range(count):
+            with suppress(nvml.Error):  # one that is lost now is tried again at the next call
+                device = nvml.device(index)
+                uuid = nvml.uuid(device)
+                if uuid not in self._registered:
+                    self._registered[uuid] = nvml_events.register(device, self._events)
+
+    def _named(self, event: nvml_events.Event) -> Xid | None:
+        """None for an event of a GPU that was reset meanwhile, whose handle means nothing any more."""
+        uuid = next((uuid for uuid, its in list(self._registered.items()) if its == event.device), None)
+        if uuid is None:
+            return None
+        if event.xid == _LOST:
+            self.forget(uuid)
+        return Xid(uuid, event.xid, event.gi, event.ci)
