@@ -125,9 +125,8 @@ def _held(own: _Own, gpu: Gpu, here: Holders) -> None:
         own.add("held", 1, _gpu(gpu) | _holder(here.whole, "whole"))
     for holder in here.shares:
         assert holder.share is not None
-        labels = _gpu(gpu) | _holder(holder, "share")
-        own.add("held", 1, labels)
-        del labels["kind"]
+        labels = _gpu(gpu) | {"allocation": holder.allocation, **holder.labels}
+        own.add("held", 1, _gpu(gpu) | _holder(holder, "share"))
         own.add("share_memory_used_bytes", _used_by(gpu, holder.allocation), labels)
         own.add("share_memory_limit_bytes", holder.share.memory_mib * _MIB, labels)
         own.add("share_compute_guaranteed_ratio", holder.share.compute_pct / 100, labels)
