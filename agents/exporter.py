@@ -182,7 +182,7 @@ class _Server(ThreadingHTTPServer):
         self._room = threading.BoundedSemaphore(MOST_SCRAPES)
         self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
         super().__init__(("", port), _Scrape)
-        self._thread = threading.Thread(target=self.serve_forever, name="exporter", daemon=True)
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.2,), name="exporter", daemon=True)
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:

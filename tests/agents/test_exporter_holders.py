@@ -50,14 +50,8 @@ class TestHolders:
 
     def test_the_portals_word_names_the_reservation_where_the_layout_does_not(self) -> None:
         older = changed(held("a"), reservation="", team="")
-        stay = Stay(
-            allocation="a",
-            reservation="r",
-            gpu=WHOLE,
-            team="t",
-            owner="o",
-            start=datetime(2026, 1, 1, tzinfo=UTC),
-        )
+        noon = datetime(2026, 1, 1, tzinfo=UTC)
+        stay = Stay(allocation="a", reservation="r", gpu=WHOLE, team="t", owner="o", start=noon)
         found = holders(gpu(WHOLE, 0), record(WHOLE, older), ("a",), {"a": stay}).whole
         assert found is not None
         assert found.labels == {"reservation": "r", "team": "t"}
