@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from pool.core import shares
 from pool.core.mig import Profile, media_clash
 from pool.core.period import Period
 from pool.core.placement_explain import Shortfall, first_time, shortfall
-from pool.core.placement_room import Busy, GpuView, Use, chosen, during, mismatch, room
+from pool.core.placement_room import Busy, GpuView, Use, chosen, during, mismatch, room, split
 from pool.core.placement_search import Candidate, Pick, search
 from pool.core.quota import peak
 from pool.core.shapes import Ask
+from pool.core.shares import Portion
 
 __all__ = [
     "Busy",
     "Candidate",
     "GpuView",
     "Pick",
+    "Portion",
     "Shortfall",
     "Use",
     "candidates",
@@ -31,20 +34,23 @@ __all__ = [
 ]
 
 
-def candidates(gpus: Sequence[GpuView], ask: Ask, period: Period, limit: int = 16) -> list[Candidate]:
+def candidates(
+    gpus: Sequence[GpuView], ask: Ask, period: Period, limit: int = 16, *, account: str | None = None
+) -> list[Candidate]:
     """Up to `limit` placements of `ask`, best first; [] only when there is none.
 
     Every pick is free over the whole of `period` and all of one candidate fit
     together. Smallest charge first, then what spoils least for others; of one
-    GPU model where possible. Independent of the order of `gpus`.
+    GPU model where possible. Independent of the order of `gpus`. `account`: whose
+    MPS server a share would need, where a GPU has only one.
     """
     rooms = []
     for gpu in gpus:
         if not gpu.usable:
             continue
-        profile = chosen(gpu, ask)
-        if mismatch(gpu, ask, profile) is None:
-            rooms.append(room(gpu, profile, period))
+        fit = chosen(gpu, ask, account)
+        if mismatch(gpu, ask, fit) is None:
+            rooms.append(room(gpu, fit, period))
     return search(rooms, ask.count, ask.same_node, limit)
 
 
@@ -53,7 +59,7 @@ def clash(gpus: Iterable[GpuView], picks: Iterable[Pick], period: Period) -> str
 
     `gpus` must not carry the picks' own reservation as busy. Words: gone (no
     such GPU), what makes it unusable, wrong_use, no_such_placement, busy,
-    media, limit.
+    media, limit, and of shares the ledger that is full (shares.room_for).
     """
     views = {gpu.id: gpu for gpu in gpus}
     by_gpu: dict[int, list[Pick]] = defaultdict(list)
@@ -71,6 +77,9 @@ def _clash_on(gpu: GpuView, picks: Sequence[Pick], period: Period) -> str | None
     if not gpu.usable:
         return gpu.why or "unusable"
     there = during(gpu.busy, period.start, period.end)
+    portions = [pick.portion for pick in picks if pick.portion is not None]
+    if gpu.use is Use.SHARE or portions:
+        return _clash_of_shares(gpu, portions, there, period) if len(portions) == len(picks) else "wrong_use"
     taken = 0
     for b in there:
         taken |= ((1 << b.size) - 1) << b.start
@@ -94,6 +103,15 @@ def _clash_on(gpu: GpuView, picks: Sequence[Pick], period: Period) -> str | None
         media.append(profile.media)
         used[profile.profile_id] += 1
     return _over_limit(profiles, used, there, period)
+
+
+def _clash_of_shares(
+    gpu: GpuView, portions: Sequence[Portion], there: Sequence[Busy], period: Period
+) -> str | None:
+    if gpu.use is not Use.SHARE:
+        return "wrong_use"
+    beside, other = split(there)
+    return "busy" if other else shares.overflow(portions, beside, period, gpu.ledgers)
 
 
 def _over_limit(

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 
-from pool.core.mig import Profile, most
+from pool.core import shares
+from pool.core.mig import most
 from pool.core.period import Period
-from pool.core.placement_room import GpuView, chosen, mismatch, packed, room, slots
+from pool.core.placement_room import Fit, GpuView, chosen, mismatch, packed, room, slots
 from pool.core.shapes import Ask
+from pool.core.shares import Portion
 
 #: Changes of the calendar that `first_time` looks at before it gives up.
 _MAX_CHANGES = 20_000
 _TICK = timedelta(microseconds=1)
+_ANY_TIME = Period(datetime(2000, 1, 1, tzinfo=UTC), None)
 
 #: (start, index of the GPU).
 _Change = tuple[datetime, int]
@@ -29,9 +32,10 @@ class Shortfall:
     `free`: how many could be had together over the whole period. `offered`: how
     many the usable GPUs hold when nothing is booked. With `same_node` both are
     those of the best node. `counts`: every GPU once, by the first that keeps it
-    out: node, no_such_model, wrong_use, no_such_profile, too_small,
-    memory_unknown; what makes it unusable (unknown, frozen, ...); busy, media,
-    limit; same_node (has room, but another node has more); or room.
+    out: node, no_such_model, wrong_use, no_such_profile, no_such_sharing,
+    not_enforced, too_small, memory_unknown; what makes it unusable (unknown,
+    frozen, ...); busy, media, limit, other_user, memory_full, compute_full,
+    shares_full; same_node (has room, but another node has more); or room.
     """
 
     asked: int
@@ -40,21 +44,21 @@ class Shortfall:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-def shortfall(gpus: Sequence[GpuView], ask: Ask, period: Period) -> Shortfall:
+def shortfall(gpus: Sequence[GpuView], ask: Ask, period: Period, *, account: str | None = None) -> Shortfall:
     """Why `ask` does not fit; `free` >= `asked` exactly when it does."""
     counts: Counter[str] = Counter()
     free: Counter[int] = Counter()
     offered: Counter[int] = Counter()
     with_room: Counter[int] = Counter()
     for gpu in gpus:
-        profile = chosen(gpu, ask)
-        why = mismatch(gpu, ask, profile) or _unusable(gpu)
+        fit = chosen(gpu, ask, account)
+        why = mismatch(gpu, ask, fit) or _unusable(gpu)
         if why is not None:
             counts[why] += 1
             continue
         key = gpu.node_id if ask.same_node else 0
-        offered[key] += _when_empty(gpu, profile)
-        now = room(gpu, profile, period)
+        offered[key] += _when_empty(gpu, fit)
+        now = room(gpu, fit, period)
         if now.why is not None:
             counts[now.why] += 1
         else:
@@ -72,29 +76,33 @@ def _unusable(gpu: GpuView) -> str | None:
     return None if gpu.usable else gpu.why or "unusable"
 
 
-def _when_empty(gpu: GpuView, profile: Profile | None) -> int:
-    if profile is None:
+def _when_empty(gpu: GpuView, fit: Fit) -> int:
+    if fit is None:
         return 1
-    places = slots(profile.size, profile.starts, gpu.grid)
-    return min(packed(places, (1 << gpu.grid) - 1), most(profile))
+    if isinstance(fit, Portion):
+        return shares.room_for(fit, (), _ANY_TIME, gpu.ledgers)[0]
+    places = slots(fit.size, fit.starts, gpu.grid)
+    return min(packed(places, (1 << gpu.grid) - 1), most(fit))
 
 
-def first_time(gpus: Sequence[GpuView], ask: Ask, period: Period, horizon: datetime) -> datetime | None:
+def first_time(
+    gpus: Sequence[GpuView], ask: Ask, period: Period, horizon: datetime, *, account: str | None = None
+) -> datetime | None:
     """The earliest start from `period.start` to `horizon` at which `ask` fits for the same duration.
 
     An ask without end stays without end. None when there is no such start, or
     none within the first 20,000 changes of the calendar.
     """
-    usable = [(gpu, chosen(gpu, ask)) for gpu in gpus if gpu.usable]
-    fitting = [(gpu, profile) for gpu, profile in usable if mismatch(gpu, ask, profile) is None]
+    usable = [(gpu, chosen(gpu, ask, account)) for gpu in gpus if gpu.usable]
+    fitting = [(gpu, fit) for gpu, fit in usable if mismatch(gpu, ask, fit) is None]
     total: dict[int, int] = defaultdict(int)
     count = [0] * len(fitting)
 
     def look(i: int, start: datetime) -> None:
-        gpu, profile = fitting[i]
+        gpu, fit = fitting[i]
         key = gpu.node_id if ask.same_node else 0
         total[key] -= count[i]
-        count[i] = room(gpu, profile, _moved(period, start)).count
+        count[i] = room(gpu, fit, _moved(period, start)).count
         total[key] += count[i]
 
     for i in range(len(fitting)):
@@ -114,9 +122,7 @@ def _moved(period: Period, start: datetime) -> Period:
     return Period(start, None if period.end is None else start + (period.end - period.start))
 
 
-def _changes(
-    fitting: Sequence[tuple[GpuView, Profile | None]], period: Period, horizon: datetime
-) -> list[_Change]:
+def _changes(fitting: Sequence[tuple[GpuView, Fit]], period: Period, horizon: datetime) -> list[_Change]:
     """The starts at which what is free of a GPU changes: where one of its bookings
     leaves the moving window, and where (one tick past touching) one enters it."""
     length = period.duration

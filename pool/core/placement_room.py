@@ -12,10 +12,12 @@ from datetime import datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
+from pool.core import shares
 from pool.core.mig import Media, Profile, media_clash, smallest, takes_media
 from pool.core.period import Period
 from pool.core.quota import WHOLE, peak
-from pool.core.shapes import Ask, GpuAsk, MigAsk
+from pool.core.shapes import Ask, GpuAsk, MigAsk, ShareAsk, Sharing
+from pool.core.shares import Ledgers, Portion, There
 
 #: (start, mask) of one possible placement.
 Slot = tuple[int, int]
@@ -26,6 +28,13 @@ class Use(StrEnum):
 
     MIG = "mig"
     WHOLE = "whole"
+    SHARE = "share"
+
+
+#: What an ask gets on one GPU: a profile, a portion, or (None) the whole of it.
+Fit = Profile | Portion | None
+
+_USE_FOR = {MigAsk: Use.MIG, GpuAsk: Use.WHOLE, ShareAsk: Use.SHARE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,8 @@ class Busy:
     """A span that is taken over a period: an allocation, or (open-ended) a blocker.
 
     `media` None: takes part in no media rule. `profile_id` counts towards the
-    most that the profile allows; None: not an instance, or not known.
+    most that the profile allows; None: not an instance, or not known. A share
+    has its `portion`, and takes from the ledgers instead of the span.
     """
 
     start: int
@@ -42,12 +52,15 @@ class Busy:
     media: Media | None
     tenancy: str
     profile_id: int | None = None
+    portion: Portion | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
     """One GPU as placement sees it. `why` says what makes it not `usable`
     (unknown, frozen, observe, lost, retired, ...). `memory_mib` None: not known.
+    The last three are of a GPU for shares: how they are kept apart, how many
+    the pool allows, and whether all have to be one account's.
     """
 
     id: int
@@ -63,6 +76,18 @@ class GpuView:
     busy: tuple[Busy, ...]
     usable: bool = True
     why: str | None = None
+    sharing: Sharing | None = None
+    most_shares: int = 0
+    one_user: bool = False
+
+    @property
+    def shareable_mib(self) -> int:
+        return shares.shareable_mib(self.memory_mib or 0)
+
+    @property
+    def ledgers(self) -> Ledgers:
+        most = shares.most_tenants(self.sharing, self.most_shares)
+        return Ledgers(self.shareable_mib, most, self.one_user)
 
 
 class Geometry:
@@ -118,9 +143,10 @@ def packed(free_slots: Sequence[Slot], free: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """What is free on `gpu` over a whole period for instances of `profile` (None: all of it).
+    """What is free on `gpu` over a whole period for instances of `profile`, for shares, or as a whole.
 
-    `count` of them fit together; when it is 0 `why` is busy, media or limit.
+    `count` of them fit together; when it is 0 `why` is busy, media, limit, or
+    which ledger of the shares is full.
     """
 
     gpu: GpuView
@@ -133,6 +159,9 @@ class Room:
     crossing: bool = False
     #: A `+me.all` instance is there: only `-me` profiles can follow, so nothing else is spoilt.
     media_gone: bool = False
+    portion: Portion | None = None
+    #: Of a GPU for shares, what is left when one more is there: memory and compute, in thousandths.
+    spare: int = 0
 
     @property
     def order(self) -> tuple[str, int, int]:
@@ -152,31 +181,38 @@ class Room:
         return self.geometry.worth(free) - rest
 
 
-def chosen(gpu: GpuView, ask: Ask) -> Profile | None:
-    """The profile that this ask gets on this GPU: the named one, else the smallest fitting one."""
+def chosen(gpu: GpuView, ask: Ask, account: str | None = None) -> Fit:
+    """What this ask gets on this GPU: the named profile, else the smallest fitting one; a portion of it.
+
+    `account` is whose MPS server a share would need. None: nothing fits, or the whole GPU is asked.
+    """
     if isinstance(ask, GpuAsk):
         return None
+    if isinstance(ask, ShareAsk):
+        return shares.portion(ask, gpu.shareable_mib, account if gpu.one_user else None)
     if ask.profile is None:
         return smallest(gpu.profiles, ask.memory_mib, ask.compute_slices)
     named = next((p for p in gpu.profiles if p.name == ask.profile), None)
     return None if named is None or _lacks(named, ask) else named
 
 
-def mismatch(gpu: GpuView, ask: Ask, profile: Profile | None) -> str | None:
+def mismatch(gpu: GpuView, ask: Ask, fit: Fit) -> str | None:
     """Why this GPU is out of the question at any time; None when it is not.
 
-    `profile` is what `chosen` gave for it. Words: node, no_such_model,
-    wrong_use, no_such_profile, too_small, memory_unknown.
+    `fit` is what `chosen` gave for it. Words: node, no_such_model, wrong_use,
+    no_such_profile, no_such_sharing, not_enforced, too_small, memory_unknown.
     """
     if ask.node is not None and gpu.node != ask.node:
         return "node"
     if ask.models and gpu.model not in ask.models:
         return "no_such_model"
-    if gpu.use is not (Use.WHOLE if isinstance(ask, GpuAsk) else Use.MIG):
+    if gpu.use is not _USE_FOR[type(ask)]:
         return "wrong_use"
     if isinstance(ask, GpuAsk):
         return _below(gpu.memory_mib, ask.memory_mib)
-    if profile is not None:
+    if isinstance(ask, ShareAsk):
+        return _unsharable(gpu, ask, fit)
+    if fit is not None:
         return None
     if ask.profile is None:
         lacking = [_lacks(p, ask) for p in gpu.profiles if p.media is Media.DEFAULT and not p.gfx]
@@ -185,6 +221,16 @@ def mismatch(gpu: GpuView, ask: Ask, profile: Profile | None) -> str | None:
     if "memory_unknown" in lacking:
         return "memory_unknown"
     return "too_small" if lacking else "no_such_profile"
+
+
+def _unsharable(gpu: GpuView, ask: ShareAsk, fit: Fit) -> str | None:
+    if ask.sharing not in (None, gpu.sharing):
+        return "no_such_sharing"
+    if gpu.sharing is Sharing.TIMESLICE and not ask.accept_not_enforced:
+        return "not_enforced"
+    if gpu.memory_mib is None:
+        return "memory_unknown"
+    return "too_small" if fit is None else None
 
 
 def _lacks(profile: Profile, ask: MigAsk) -> str | None:
@@ -208,10 +254,12 @@ def during(busy: Sequence[Busy], start: datetime, end: datetime | None) -> list[
     return [b for b in busy if b.period.start < end and (b.period.end is None or b.period.end > start)]
 
 
-def room(gpu: GpuView, profile: Profile | None, period: Period) -> Room:
+def room(gpu: GpuView, fit: Fit, period: Period) -> Room:
     """What is free of a matching GPU over all of `period`."""
-    full = (1 << gpu.grid) - 1
     there = during(gpu.busy, period.start, period.end)
+    if isinstance(fit, Portion):
+        return _share_room(gpu, fit, there, period)
+    profile, full = fit, (1 << gpu.grid) - 1
     if profile is None:
         return Room(gpu, None, full, ((0, full),), 0 if there else 1, "busy" if there else None)
     free = full
@@ -231,6 +279,22 @@ def room(gpu: GpuView, profile: Profile | None, period: Period) -> Room:
         crossing=fit != len(possible),
         media_gone=any(b.media is Media.ALL for b in there),
     )
+
+
+def split(there: Sequence[Busy]) -> tuple[list[There], bool]:
+    """The shares among what is there, and whether something else is, too."""
+    found = [(b.period, b.portion) for b in there if b.portion is not None]
+    return found, len(found) < len(there)
+
+
+def _share_room(gpu: GpuView, portion: Portion, there: Sequence[Busy], period: Period) -> Room:
+    full, ledgers = (1 << gpu.grid) - 1, gpu.ledgers
+    beside, other = split(there)
+    count, why = (0, "busy") if other else shares.room_for(portion, beside, period, ledgers)
+    memory = ledgers.memory_mib - shares.memory_peak(beside, period) - portion.memory_mib
+    compute = ledgers.compute_pct - shares.compute_peak(beside, period) - portion.compute_pct
+    spare = WHOLE * memory // ledgers.memory_mib + WHOLE * compute // ledgers.compute_pct
+    return Room(gpu, None, full, ((0, full),), count, why, portion=portion, spare=spare)
 
 
 def _limit(profile: Profile, there: Sequence[Busy], period: Period, fit: int) -> tuple[int, str | None]:

@@ -7,14 +7,16 @@ spoilt, node, index), so that the same input gives the same output.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from pool.core import shares
 from pool.core.mig import Profile
 from pool.core.placement_room import Room, packed
 from pool.core.quota import WHOLE, charge_milli
+from pool.core.shares import Portion
 
 #: Alternatives of very large asks are not worth their time.
 _MAX_PICKS = 2048
@@ -26,7 +28,7 @@ _Taken = dict[tuple[int, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One allocation to make: a rectangle on one GPU. `profile` None: the whole GPU."""
+    """One allocation to make: a rectangle on one GPU. No `profile`: all of it, or its `portion`."""
 
     gpu_id: int
     model: str
@@ -34,6 +36,7 @@ class Pick:
     start: int
     size: int
     charge_milli: int
+    portion: Portion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +63,15 @@ class _Plan:
 def search(rooms: Sequence[Room], count: int, same_node: bool, limit: int) -> list[Candidate]:
     """Up to `limit` candidates of `count` picks in these rooms; [] only when none exists.
 
-    All of one GPU model where that is possible, else mixed.
+    All of one GPU model, and shares of one kind, where that is possible, else mixed.
     """
     rooms = sorted((r for r in rooms if r.count), key=lambda r: r.order)
-    groups = _groups(rooms, count, lambda r: (r.gpu.node_id if same_node else None, r.gpu.model))
+    groups = _groups(
+        rooms, count, lambda r: (r.gpu.node_id if same_node else None, r.gpu.model, r.gpu.sharing)
+    )
     if not groups:
         groups = _groups(rooms, count, lambda r: r.gpu.node_id if same_node else None)
-    whole = any(r.profile is None for r in rooms)
-    plans = [_plans(group, count, whole) for group in groups]
+    plans = [_plans(group, count) for group in groups]
     limit = max(1, min(limit, _MAX_PICKS // count))
     return [_candidate(plan) for _, plan in zip(range(limit), _merge(plans), strict=False)]
 
@@ -100,15 +104,16 @@ def _merge(sources: Iterable[Iterator[_Plan]]) -> Iterator[_Plan]:
 def _distinct(make: Callable[[_Taken], _Plan]) -> Iterator[_Plan]:
     """Plans that differ as far as they can, until one comes again."""
     taken: _Taken = defaultdict(int)
-    seen: set[frozenset[tuple[int, int]]] = set()
+    seen: set[frozenset[tuple[tuple[int, int], int]]] = set()
     while True:
         plan = make(taken)
-        places = frozenset((r.gpu.id, start) for r, start in plan.places)
+        counted = Counter((r.gpu.id, start) for r, start in plan.places)
+        places = frozenset(counted.items())
         if places in seen:
             return
         seen.add(places)
         yield plan
-        for place in places:
+        for place in counted:
             taken[place] += 1
 
 
@@ -116,8 +121,11 @@ def _distinct(make: Callable[[_Taken], _Plan]) -> Iterator[_Plan]:
 _Offer = tuple[int, int, int, int, int, int]
 
 
-def _plans(rooms: Sequence[Room], count: int, whole: bool) -> Iterator[_Plan]:
-    if whole:
+def _plans(rooms: Sequence[Room], count: int) -> Iterator[_Plan]:
+    """All rooms of one ask are of one kind."""
+    if rooms[0].portion is not None:
+        return _share_plans(rooms, count)
+    if rooms[0].profile is None:
         return _whole_plans(rooms, count)
     return _slice_plans(rooms, count) if count > 1 else _single_plans(rooms)
 
@@ -207,7 +215,29 @@ def _node_cost(
     return (spare < 0, sum(map(worn, free[:need])), abs(spare), free[0].order)
 
 
+def _share_plans(rooms: Sequence[Room], count: int) -> Iterator[_Plan]:
+    """Shares: the strongest isolation, and of that the GPU which is left with the least."""
+
+    def make(taken: _Taken) -> _Plan:
+        by_cost = sorted(rooms, key=lambda r: (taken.get((r.gpu.id, 0), 0), _share_cost(r), r.order))
+        places: list[tuple[Room, int]] = []
+        for r in by_cost:
+            places += [(r, 0)] * min(r.count, count - len(places))
+        return _Plan(sum(_share_cost(r) for r, _ in places), tuple(places))
+
+    return _distinct(make)
+
+
+def _share_cost(r: Room) -> int:
+    """No amount of room makes up for a weaker isolation."""
+    rank = shares.ORDER.index(r.gpu.sharing) if r.gpu.sharing else len(shares.ORDER)
+    return 4 * WHOLE * rank + r.spare
+
+
 def _pick(r: Room, start: int) -> Pick:
+    if r.portion is not None:
+        charge = shares.charge_milli(r.portion, r.gpu.shareable_mib)
+        return Pick(r.gpu.id, r.gpu.model, None, 0, r.gpu.grid, charge, r.portion)
     if r.profile is None:
         return Pick(r.gpu.id, r.gpu.model, None, 0, r.gpu.grid, WHOLE)
     size = r.profile.size

@@ -1,4 +1,4 @@
-"""What can be asked for: MIG slices and whole GPUs; how an ask is read and written.
+"""What can be asked for: MIG slices, whole GPUs, shares of GPUs; how an ask is read and written.
 
 A door hands over decoded JSON and gets an `Ask`, or every wrong field at
 once. Whether an ask fits anywhere is decided in placement.
@@ -13,11 +13,13 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from pool.core import mig, wire
-from pool.core.errors import FieldError, Invalid
+from pool.core.errors import FieldError, Invalid, invalid
 
 MAX_COUNT = 1024
 MAX_MODELS = 16
 MAX_COMPUTE_SLICES = mig.MAX_GRID
+#: All of a GPU's memory or compute, in percent.
+ALL_PCT = 100
 _MAX_NAME = 100
 #: So many unknown fields are named; the rest add nothing.
 _MAX_UNKNOWN = 20
@@ -32,6 +34,14 @@ class Class(StrEnum):
     ONLINE = "online"
     INTERACTIVE = "interactive"
     BATCH = "batch"
+
+
+class Sharing(StrEnum):
+    """How the shares of a GPU are kept apart (wire.Sharing): by the driver, by a library, or not at all."""
+
+    MPS = "mps"
+    HAMI = "hami"
+    TIMESLICE = "timeslice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +73,38 @@ class GpuAsk:
     node: str | None = None
 
 
-Ask = MigAsk | GpuAsk
+@dataclass(frozen=True, slots=True)
+class ShareAsk:
+    """`count` shares, each with memory and compute of its own choice.
+
+    Exactly one of `memory_mib` and `memory_pct` is set; the percentage is of what
+    can be shared of the GPU that it gets. `guaranteed` percent of the compute
+    are always there, `limit` is the most. `sharing` None is any kind, but one that
+    enforces neither (time slicing) only where `accept_not_enforced` says so.
+    """
+
+    memory_mib: int | None = None
+    memory_pct: int | None = None
+    guaranteed: int = 0
+    limit: int = ALL_PCT
+    count: int = 1
+    models: tuple[str, ...] = ()
+    same_node: bool = False
+    node: str | None = None
+    sharing: Sharing | None = None
+    accept_not_enforced: bool = False
+
+
+Ask = MigAsk | GpuAsk | ShareAsk
 
 _COMMON = ("kind", "model", "models", "memory_mib", "count", "same_node", "node")
-_FIELDS = {"mig": (*_COMMON, "profile", "compute_slices"), "gpu": _COMMON}
+_FIELDS = {
+    "mig": (*_COMMON, "profile", "compute_slices"),
+    "gpu": _COMMON,
+    "share": (*_COMMON, "memory_pct", "compute", "sharing", "accept_not_enforced"),
+}
+_KIND = {MigAsk: "mig", GpuAsk: "gpu", ShareAsk: "share"}
+_COMPUTE = ("guaranteed", "limit")
 
 
 def parse_ask(raw: object, pointer: str = "/ask", reported_names: Collection[str] = ()) -> Ask:
@@ -87,12 +125,23 @@ def stored_ask(raw: object) -> Ask:
 
 def ask_json(ask: Ask) -> dict[str, Any]:
     """The ask as JSON, without what is unset; `stored_ask` reads it back."""
-    out: dict[str, Any] = {"kind": "mig" if isinstance(ask, MigAsk) else "gpu"}
+    out: dict[str, Any] = {"kind": _KIND[type(ask)]}
     if isinstance(ask, MigAsk):
         out |= {"profile": ask.profile, "compute_slices": ask.compute_slices}
     out |= {"memory_mib": ask.memory_mib, "count": ask.count, "models": list(ask.models) or None}
     out |= {"same_node": ask.same_node or None, "node": ask.node}
+    if isinstance(ask, ShareAsk):
+        out |= {"memory_pct": ask.memory_pct, "compute": {"guaranteed": ask.guaranteed, "limit": ask.limit}}
+        out |= {"sharing": ask.sharing, "accept_not_enforced": ask.accept_not_enforced or None}
     return {key: value for key, value in out.items() if value is not None}
+
+
+def check_class(ask: Ask, klass: Class, pointer: str = "/ask") -> None:
+    """Refuses with `Invalid` a share that may take more than its guarantee: batch work alone may."""
+    if isinstance(ask, ShareAsk) and klass is not Class.BATCH and ask.limit != ask.guaranteed:
+        raise invalid(
+            f"{pointer}/compute/limit", "only_batch_above", guaranteed=ask.guaranteed, limit=ask.limit
+        )
 
 
 class _Wrong(Exception):
@@ -134,12 +183,12 @@ def _read(raw: object, pointer: str, known: frozenset[str] | None) -> Ask:
     kind = raw.get("kind")
     if kind is None:
         reader.wrong("kind", "required", choices=sorted(_FIELDS))
-    elif kind not in ("mig", "gpu"):
+    elif not isinstance(kind, str) or kind not in _FIELDS:
         reader.wrong("kind", "not_a_choice", choices=sorted(_FIELDS))
         kind = None
     _refuse_unknown(reader, _FIELDS.get(kind or "mig", ()))
     # Every field is looked at even without a kind, so that one answer names all that is wrong.
-    ask = _gpu(reader) if kind == "gpu" else _mig(reader, known)
+    ask = _OF_KIND[kind](reader) if kind in _OF_KIND else _mig(reader, known)
     if reader.errors:
         raise Invalid(reader.errors)
     return ask
@@ -168,6 +217,64 @@ def _gpu(reader: _Reader) -> GpuAsk:
         same_node=reader.take("same_node", _boolean, False),
         node=reader.take("node", _node, None),
     )
+
+
+def _share(reader: _Reader) -> ShareAsk:
+    memory_mib = _memory(reader)
+    memory_pct = reader.take("memory_pct", lambda v: _integer(v, 1, ALL_PCT), None)
+    given = [name for name in ("memory_mib", "memory_pct") if reader.raw.get(name) is not None]
+    if not given:
+        reader.wrong("memory_mib", "required", instead=["memory_pct"])
+    elif len(given) == 2:
+        reader.wrong("memory_pct", "not_together", other="memory_mib")
+    guaranteed, limit = reader.take("compute", lambda v: _compute(reader, v), (0, ALL_PCT))
+    if reader.raw.get("compute") is None:
+        reader.wrong("compute", "required")
+    sharing = reader.take("sharing", _sharing, None)
+    accepted = reader.take("accept_not_enforced", _boolean, False)
+    if sharing is Sharing.TIMESLICE and not accepted:
+        reader.wrong("accept_not_enforced", "not_enforced")
+    return ShareAsk(
+        memory_mib=memory_mib,
+        memory_pct=memory_pct,
+        guaranteed=guaranteed,
+        limit=limit,
+        count=_count(reader),
+        models=_models(reader),
+        same_node=reader.take("same_node", _boolean, False),
+        node=reader.take("node", _node, None),
+        sharing=sharing,
+        accept_not_enforced=accepted,
+    )
+
+
+def _compute(outer: _Reader, value: object) -> tuple[int, int]:
+    """(guaranteed, limit); where only one is given, the other is the same."""
+    if not isinstance(value, Mapping):
+        raise _Wrong("not_an_object")
+    reader = _Reader(value, f"{outer.pointer}/compute")
+    _refuse_unknown(reader, _COMPUTE)
+    guaranteed = reader.take("guaranteed", lambda v: _integer(v, 0, ALL_PCT), None)
+    limit = reader.take("limit", lambda v: _integer(v, 1, ALL_PCT), None)
+    if all(value.get(name) is None for name in _COMPUTE):
+        reader.wrong("guaranteed", "required", instead=["limit"])
+    elif guaranteed is not None and limit is not None and limit < guaranteed:
+        reader.wrong("limit", "too_small", min=guaranteed, value=limit)
+    elif guaranteed == 0 and limit is None and not reader.errors:
+        # Without a limit of its own nothing at all would be asked.
+        reader.wrong("limit", "required")
+    outer.errors += reader.errors
+    low = guaranteed if guaranteed is not None else limit or 0
+    return low, limit if limit is not None else low
+
+
+def _sharing(value: object) -> Sharing:
+    if not isinstance(value, str) or value not in set(Sharing):
+        raise _Wrong("not_a_choice", choices=[kind.value for kind in Sharing])
+    return Sharing(value)
+
+
+_OF_KIND: Mapping[str, Callable[[_Reader], Ask]] = {"gpu": _gpu, "share": _share}
 
 
 def _refuse_unknown(reader: _Reader, fields: Collection[str]) -> None:

@@ -18,6 +18,8 @@ import msgspec
 #: 2 added shares, stays, policies, what happened, health, and more about processes.
 WIRE = 2
 ACCEPTED = (WIRE - 1, WIRE)
+#: The first version whose agents know shares.
+SHARES_SINCE = 2
 
 #: A node's name; anything wider (`*`, `:`) would widen its Redis ACL.
 NODE_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"

@@ -21,10 +21,14 @@ COMMANDABLE = NOT_FROZEN & OURS & Q(managed=True, retired_at=None)
 
 @dataclass(frozen=True, slots=True)
 class Addressee:
-    """The node of a GPU. Not `heard`: it has missed three reports, or is not back yet."""
+    """The node of a GPU, and the version that its agent speaks (0: it has not said).
+
+    Not `heard`: it has missed three reports, or is not back yet.
+    """
 
     node: str
     heard: bool
+    wire: int
 
 
 def commandable(gpu_ids: Iterable[int]) -> dict[int, Addressee]:
@@ -32,9 +36,9 @@ def commandable(gpu_ids: Iterable[int]) -> dict[int, Addressee]:
     now = clock.real_now()
     rows = Gpu.objects.filter(COMMANDABLE, pk__in=list(gpu_ids))
     return {
-        pk: Addressee(name, unknown is None and not stale(received_at, now, settings.REPORT_SECONDS))
-        for pk, name, unknown, received_at in rows.values_list(
-            "pk", "node__name", "node__unknown_since", "node__received_at"
+        pk: Addressee(name, unknown is None and not stale(received_at, now, settings.REPORT_SECONDS), spoken)
+        for pk, name, unknown, received_at, spoken in rows.values_list(
+            "pk", "node__name", "node__unknown_since", "node__received_at", "node__wire"
         )
     }
 

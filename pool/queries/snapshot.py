@@ -23,8 +23,9 @@ from pool.core import mig, wire
 from pool.core.health import stale
 from pool.core.mig import Media, Profile
 from pool.core.period import Period
-from pool.core.placement import Busy, GpuView, Use
+from pool.core.placement import Busy, GpuView, Portion, Use
 from pool.core.quota import Line
+from pool.core.shapes import Sharing
 from pool.models import Pool
 from pool.queries import clock
 
@@ -71,9 +72,11 @@ SELECT pool.change, gpu.id, gpu.uuid, gpu.node_id, node.name, gpu.index, gpu.mod
     CASE WHEN gpu.retired_at IS NOT NULL THEN 'retired'
          WHEN state.lost THEN 'lost'
          WHEN NOT gpu.managed THEN 'observe'
+         WHEN node.managed_by <> '[]'::jsonb AND NOT gpu.excluded THEN 'managed_elsewhere'
+         WHEN gpu.use = 'share' AND node.wire BETWEEN 1 AND %(shares_since)s - 1 THEN 'update_needed'
          WHEN gpu.frozen OR node.frozen OR node.agent_frozen THEN 'frozen'
          WHEN node.unknown_since IS NOT NULL OR state.received_at IS NULL THEN 'unknown' END,
-    node.received_at,
+    node.received_at, gpu.sharing, pool.most_shares, gpu.sharing = 'mps' AND NOT pool.mps_multi_user,
     (SELECT array_agg(ARRAY[lower(blocker.span), upper(blocker.span)])
      FROM pool_blocker blocker WHERE blocker.gpu_id = gpu.id)
 FROM pool_pool pool
@@ -89,7 +92,7 @@ _BUSY = """
 SELECT gpu_id, lower(span), upper(span) - lower(span), profile_id, media_group, takes_media,
     (extract(epoch FROM lower(blocked)) * 1000000)::bigint,
     (extract(epoch FROM upper(blocked)) * 1000000)::bigint,
-    blocked << %(period)s
+    blocked << %(period)s, share_memory_mib, share_compute_pct, share_limit_pct, mps_user
 FROM pool_allocation
 WHERE holds AND gpu_id = ANY(%(gpus)s) AND reservation_id IS DISTINCT FROM %(without)s
     AND (blocked && %(period)s OR (blocked << %(period)s AND upper(blocked) <= %(now)s))
@@ -134,6 +137,7 @@ def take(
         "team": team_id,
         "now": now,
         "gpus": None if gpu_ids is None else list(gpu_ids),
+        "shares_since": wire.SHARES_SINCE,
         "without": without,
         "period": TimestamptzRange(period.start, period.end),
     }
@@ -152,7 +156,7 @@ def take(
 
 def blocked_gpus(pool_id: int, gpu_ids: Collection[int], *, now: datetime) -> dict[int, GpuView]:
     """These GPUs by id with what makes them unusable, and their blockers as all that is busy."""
-    rows = _rows(_GPUS, {"pool": pool_id, "gpus": list(gpu_ids)})
+    rows = _rows(_GPUS, {"pool": pool_id, "gpus": list(gpu_ids), "shares_since": wire.SHARES_SINCE})
     return {row[1]: _view(row, {}, now) for row in rows if row[1] is not None}
 
 
@@ -171,10 +175,12 @@ def _busy(wanted: Mapping[str, Any]) -> tuple[dict[int, list[Busy]], dict[int, l
     """By GPU: what is booked, and what is over but not clean (before the period, and there now)."""
     busy: dict[int, list[Busy]] = defaultdict(list)
     unclean: dict[int, list[Busy]] = defaultdict(list)
-    for gpu_id, start, size, profile_id, group, takes, since, until, over in _rows(_BUSY, wanted):
+    for gpu_id, start, size, profile_id, group, takes, since, until, over, *share in _rows(_BUSY, wanted):
         media = None if profile_id is None else _media(takes, group)
         period = Period(_instant(since), None if until is None else _instant(until))
-        (unclean if over else busy)[gpu_id].append(Busy(start, size, period, media, BOOKED, profile_id))
+        portion = None if share[0] is None else Portion(*share)
+        one = Busy(start, size, period, media, BOOKED, profile_id, portion)
+        (unclean if over else busy)[gpu_id].append(one)
     return busy, unclean
 
 
@@ -209,7 +215,7 @@ def _media(takes: bool, group: int | None) -> Media:
 
 def _view(row: tuple[Any, ...], busy: Mapping[int, list[Busy]], now: datetime) -> GpuView:
     (_, gpu_id, uuid, node_id, node, index, model, memory_mib, use, grid, offers, why, *rest) = row
-    received_at, blockers = rest
+    received_at, sharing, most_shares, one_user, blockers = rest
     if why is None and stale(received_at, clock.real_now(), settings.REPORT_SECONDS):
         why = "unknown"
     # Masked from now until they are cleared.
@@ -228,6 +234,9 @@ def _view(row: tuple[Any, ...], busy: Mapping[int, list[Busy]], now: datetime) -
         busy=(*busy.get(gpu_id, ()), *masked),
         usable=why is None,
         why=why,
+        sharing=Sharing(sharing) if sharing else None,
+        most_shares=most_shares,
+        one_user=one_user,
     )
 
 

@@ -61,19 +61,23 @@ def book(
     klass: Class = Class.INTERACTIVE,
     owner: str | None = None,
     visibility: str = Reservation.Visibility.TEAM,
+    restartable: bool | None = None,
     now: datetime,
     claim: Claim | None = None,
 ) -> Reservation:
     """Grant `ask` for the whole time, all or nothing.
 
     `start` None is now; exactly one of `end` and `duration`, 1 minute to 366
-    days. Only a lead may name another `owner`, a username of the team. A `claim`
-    that was carried out before answers its first result (`replayed`). Refuses with
+    days. Only a lead may name another `owner`, a username of the team.
+    `restartable` None: batch work is, the rest is not. A `claim` that was
+    carried out before answers its first result (`replayed`). Refuses with
     NOT_FOUND, FORBIDDEN, INVALID, NO_CAPACITY (asked, free, offered, counts,
     first_time), QUOTA_EXCEEDED (cap, used, asked), KEY_REUSED, IN_PROGRESS,
     BUSY; then nothing is written.
     """
-    asked = Asked(actor, team, pool, title, ask, start, end, duration, klass, owner, visibility, now)
+    asked = Asked(
+        actor, team, pool, title, ask, start, end, duration, klass, owner, visibility, restartable, now
+    )
     done = _replayed(claim, now)
     if done is None:
         try:
@@ -194,7 +198,9 @@ def no_room(refusal: NoRoom, wanted: Wanted, *, pool_id: int, team_id: int, now:
         for ahead in HORIZONS:
             wide = Period(start, end + ahead)
             later = snapshot.take(pool_id, wide, team_id=team_id, now=now, gpu_ids=usable)
-            first = placement.first_time(later.gpus, wanted.ask, wanted.blocked, start + ahead)
+            first = placement.first_time(
+                later.gpus, wanted.ask, wanted.blocked, start + ahead, account=wanted.account
+            )
             if first is not None:
                 break
     return Refusal(told.code, **{**told.data, "first_time": first.isoformat() if first else None})

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
@@ -21,9 +21,10 @@ from django.db import transaction
 from django.db.models import F
 
 from pool.core import wire
+from pool.core.shapes import ALL_PCT, Class
 from pool.core.states import State
-from pool.models import Allocation, Command, Gpu
-from pool.queries import clock
+from pool.models import Allocation, Command, Gpu, Pool
+from pool.queries import clock, stays
 from pool.queries import commands as queries
 from pool.services import broker
 
@@ -53,7 +54,7 @@ def reissue(gpus: Iterable[Gpu], now: datetime) -> list[Command]:
 
 def _issue(gpus: list[Gpu], now: datetime, *, again: bool) -> list[Command]:
     may = queries.commandable(gpu.pk for gpu in gpus)
-    gpus = [gpu for gpu in gpus if gpu.pk in may]
+    gpus = [gpu for gpu in gpus if gpu.pk in may and understood(gpu.use, may[gpu.pk].wire)]
     wanted = layouts(gpus)
     todo = [gpu for gpu in gpus if again or builtins(wanted[gpu.pk]) != gpu.wanted]
     if not todo:
@@ -82,7 +83,9 @@ def _issue(gpus: list[Gpu], now: datetime, *, again: bool) -> list[Command]:
 def layouts(gpus: Collection[Gpu]) -> dict[int, wire.Layout]:
     """By GPU id, what each shall look like: all wanted allocations that are starting or active.
 
-    A managed MIG GPU is in MIG mode even when it is empty.
+    A managed MIG GPU is in MIG mode even when it is empty. Where the node keeps
+    others off what is held (DESIGN 3), a GPU without MIG takes no process while
+    nobody holds it. Takes GPUs with their nodes.
     """
     rows = Allocation.objects.filter(
         gpu__in=[gpu.pk for gpu in gpus],
@@ -91,13 +94,37 @@ def layouts(gpus: Collection[Gpu]) -> dict[int, wire.Layout]:
         reservation__state__in=(State.STARTING, State.ACTIVE),
     )
     held: dict[int, list[wire.Held]] = defaultdict(list)
-    for row in rows.select_related("reservation").order_by("span", "id"):
+    whole = rows.select_related("reservation__team", "reservation__owner")
+    for row in whole.order_by("span", "id"):
         held[row.gpu_id].append(_held(row))
-    return {gpu.pk: wire.Layout(mig=gpu.use == Gpu.Use.MIG, held=tuple(held.get(gpu.pk, ()))) for gpu in gpus}
+    several = _several_users(gpus)
+    return {gpu.pk: _layout(gpu, tuple(held.get(gpu.pk, ())), several) for gpu in gpus}
+
+
+def _layout(gpu: Gpu, held: tuple[wire.Held, ...], several: Collection[int]) -> wire.Layout:
+    is_mig = gpu.use == Gpu.Use.MIG
+    return wire.Layout(
+        mig=is_mig,
+        held=held,
+        sharing=cast(wire.Sharing, gpu.sharing) if gpu.use == Gpu.Use.SHARE else None,
+        multi_user=gpu.node.pool_id in several,
+        access=cast(wire.Access, gpu.node.access),
+        prohibited=not is_mig and gpu.node.access != "advisory",
+        reset=gpu.reset,
+    )
+
+
+def _several_users(gpus: Collection[Gpu]) -> set[int]:
+    """The pools of GPUs with MPS that let one server serve several accounts."""
+    asked = {gpu.node.pool_id for gpu in gpus if gpu.use == Gpu.Use.SHARE and gpu.sharing == Gpu.Sharing.MPS}
+    if not asked:
+        return set()
+    return set(Pool.objects.filter(pk__in=asked, mps_multi_user=True).values_list("pk", flat=True))
 
 
 def _held(row: Allocation) -> wire.Held:
     is_slice = row.kind == Allocation.Kind.MIG
+    booked = row.reservation
     return wire.Held(
         allocation=str(row.pk),
         owner=chain(row),
@@ -105,6 +132,22 @@ def _held(row: Allocation) -> wire.Held:
         profile_id=row.profile_id if is_slice else None,
         start=row.span.lower,
         size=row.span.upper - row.span.lower,
+        share=_share(row) if row.kind == Allocation.Kind.SHARE else None,
+        reservation=str(booked.pk),
+        team=booked.team.name,
+        users=stays.accounts(booked.owner.posix_name, booked.team.posix_name),
+        adopt=row.adopted,
+    )
+
+
+def _share(row: Allocation) -> wire.Share:
+    """A share as its node enforces it; batch work yields."""
+    assert row.share_memory_mib is not None
+    return wire.Share(
+        memory_mib=row.share_memory_mib,
+        compute_pct=row.share_compute_pct or 0,
+        limit_pct=row.share_limit_pct or ALL_PCT,
+        batch=row.reservation.klass == Class.BATCH,
     )
 
 
@@ -121,9 +164,18 @@ def builtins(layout: wire.Layout) -> dict[str, Any]:
     return value
 
 
-def message(row: Command, node: str, uuid: str) -> wire.Command:
-    """The row as it travels to `node`."""
+def understood(use: str, spoken: int) -> bool:
+    """Whether an agent that speaks this version can be told what a GPU of this use shall look like.
+
+    One before version 2 knows no shares and would take each for the whole GPU.
+    """
+    return use != Gpu.Use.SHARE or spoken not in wire.ACCEPTED or spoken >= wire.SHARES_SINCE
+
+
+def message(row: Command, node: str, uuid: str, spoken: int = wire.WIRE) -> wire.Command:
+    """The row as it travels to `node`, whose agent speaks version `spoken`."""
     return wire.Command(
+        wire=spoken if spoken in wire.ACCEPTED else wire.WIRE,
         id=str(row.pk),
         node=node,
         gpu=uuid,
@@ -194,8 +246,9 @@ def _wait(attempts: int) -> timedelta:
 def nudge_open(gpu_ids: Iterable[int]) -> None:
     """Send what is open once more after commit: it was held back by a freeze that is over."""
     may = queries.commandable(gpu_ids)
-    rows = Command.objects.filter(gpu__in=list(may), state=Command.State.OPEN).annotate(uuid=F("gpu__uuid"))
-    _nudge(((row, row.uuid) for row in rows), may)
+    rows = Command.objects.filter(gpu__in=list(may), state=Command.State.OPEN)
+    rows = rows.annotate(uuid=F("gpu__uuid"), use=F("gpu__use"))
+    _nudge(((row, row.uuid) for row in rows if understood(row.use, may[row.gpu_id].wire)), may)
 
 
 def _nudge(rows: Iterable[tuple[Command, str]], may: Mapping[int, queries.Addressee]) -> None:
@@ -203,6 +256,7 @@ def _nudge(rows: Iterable[tuple[Command, str]], may: Mapping[int, queries.Addres
 
     That is looked at first: its agent may know more than a database that was restored.
     """
-    messages = [message(row, may[row.gpu_id].node, uuid) for row, uuid in rows if may[row.gpu_id].heard]
+    to = [(row, uuid, may[row.gpu_id]) for row, uuid in rows]
+    messages = [message(row, one.node, uuid, one.wire) for row, uuid, one in to if one.heard]
     if messages:
         transaction.on_commit(partial(broker.nudge, messages), robust=True)

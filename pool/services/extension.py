@@ -15,19 +15,18 @@ from django.db.models import Func, Value
 from django.db.models.functions import Lower
 from psycopg.types.range import TimestamptzRange
 
-from pool.core import placement
+from pool.core import placement, shares
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.period import Period
-from pool.core.placement import Pick
+from pool.core.placement import Pick, Portion
 from pool.core.roles import Action
-from pool.core.shapes import Class, stored_ask
+from pool.core.shapes import ALL_PCT
 from pool.core.states import State
 from pool.models import Allocation, Pool, Reservation
 from pool.queries import access, snapshot
 from pool.queries.snapshot import Snapshot
 from pool.services import events, idempotency, locks, plans, wishes
 from pool.services.idempotency import Claim
-from pool.services.plans import Wanted
 
 if TYPE_CHECKING:
     from pool.models import User
@@ -91,7 +90,7 @@ def _added(row: Reservation, end: datetime | None, duration: timedelta | None, n
 
 
 def _check(pool: Pool, row: Reservation, slices: Sequence[Allocation], added: Period, now: datetime) -> None:
-    wanted = Wanted(stored_ask(row.ask), added, wishes.blocked(added, pool), Class(row.klass))
+    wanted = wishes.again(row, pool, added)
     snap = snapshot.take(
         pool.pk,
         wanted.blocked,
@@ -116,7 +115,7 @@ def _check_room(snap: Snapshot, slices: Sequence[Allocation], added: Period, poo
     if why is None:
         return
     free = sum(placement.clash(snap.gpus, [pick], added) is None for pick in picks)
-    latest = _next_booking(snap, picks, added) if why == "busy" else None
+    latest = _latest(snap, picks, added, why)
     if latest is not None:
         latest = max(latest - timedelta(seconds=pool.scrub_seconds), added.start)
     raise Refusal(
@@ -139,10 +138,33 @@ def _picks(snap: Snapshot, slices: Sequence[Allocation]) -> list[Pick]:
             one.span.lower,
             one.span.upper - one.span.lower,
             one.charge_milli,
+            _portion(one),
         )
         for one in slices
         if one.profile_id is None or (one.gpu_id, one.profile_id) in profiles
     ]
+
+
+def _portion(one: Allocation) -> Portion | None:
+    if one.kind != Allocation.Kind.SHARE:
+        return None
+    assert one.share_memory_mib is not None
+    return Portion(
+        one.share_memory_mib, one.share_compute_pct or 0, one.share_limit_pct or ALL_PCT, one.mps_user
+    )
+
+
+def _latest(snap: Snapshot, picks: Sequence[Pick], added: Period, why: str) -> datetime | None:
+    """Until when they could stay: slices until their spans are booked, shares until a ledger is full."""
+    if why == "busy":
+        return _next_booking(snap, picks, added)
+    if why not in shares.FULL:
+        return None
+    on = {pick.gpu_id for pick in picks}
+    starts = {busy.period.start for gpu in snap.gpus if gpu.id in on for busy in gpu.busy}
+    later = sorted(start for start in starts if added.contains(start) and start > added.start)
+    fitting = (at for at in reversed(later) if not placement.clash(snap.gpus, picks, Period(added.start, at)))
+    return next(fitting, added.start)
 
 
 def _next_booking(snap: Snapshot, picks: Sequence[Pick], added: Period) -> datetime | None:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from psycopg.types.range import Int4Range, TimestamptzRange
 
 from pool.core import mig
 from pool.core.period import Period
+from pool.core.placement import Pick
 from pool.core.shapes import ask_json
 from pool.core.states import Reason, State
 from pool.models import Allocation, Pool, Reservation
-from pool.models.reservations import new_id
+from pool.models.reservations import SHARED, new_id
 from pool.services import commands, events, locks
 from pool.services.plans import Plan, Wanted
 from pool.services.wishes import Wish
@@ -37,6 +39,7 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
         created_at=wish.now,
         charge_milli=sum(pick.charge_milli for pick in plan.picks),
         visibility=wish.visibility,
+        restartable=wish.restartable,
     )
     reservation.save(force_insert=True)
     rows = allocate(reservation, plan, wish.wanted, wanted_at=wish.now if goes else None)
@@ -78,23 +81,41 @@ def allocate(
                 id=key,
                 reservation=reservation,
                 gpu_id=pick.gpu_id,
-                kind=Allocation.Kind.MIG if pick.profile else Allocation.Kind.GPU,
                 model=pick.model,
-                profile=pick.profile.name if pick.profile else "",
-                profile_id=pick.profile.profile_id if pick.profile else None,
                 span=Int4Range(pick.start, pick.start + pick.size),
                 period=_range(wanted.period),
                 blocked=_range(wanted.blocked),
-                tenancy=key,
                 holds=True,
-                takes_media=bool(pick.profile and mig.takes_media(pick.profile)),
-                media_group=mig.media_group(pick.profile) if pick.profile else None,
                 charge_milli=pick.charge_milli,
                 wanted_at=wanted_at,
+                **_kind(pick, key),
             )
         )
     Allocation.objects.bulk_create(rows)
     return rows
+
+
+def _kind(pick: Pick, key: UUID) -> dict[str, Any]:
+    """The columns by which a slice, a share and a whole GPU differ. Shares have one tenancy in common."""
+    if pick.portion is not None:
+        return {
+            "kind": Allocation.Kind.SHARE,
+            "tenancy": SHARED,
+            "share_memory_mib": pick.portion.memory_mib,
+            "share_compute_pct": pick.portion.compute_pct,
+            "share_limit_pct": pick.portion.limit_pct,
+            "mps_user": pick.portion.user,
+        }
+    if pick.profile is None:
+        return {"kind": Allocation.Kind.GPU, "tenancy": key}
+    return {
+        "kind": Allocation.Kind.MIG,
+        "tenancy": key,
+        "profile": pick.profile.name,
+        "profile_id": pick.profile.profile_id,
+        "takes_media": mig.takes_media(pick.profile),
+        "media_group": mig.media_group(pick.profile),
+    }
 
 
 def _range(period: Period) -> TimestamptzRange:
@@ -120,7 +141,15 @@ def facts(reservation: Reservation, rows: list[Allocation]) -> dict[str, Any]:
                 "gpu_id": row.gpu_id,
                 "profile": row.profile or None,
                 "span": [row.span.lower, row.span.upper],
+                **_share_facts(row),
             }
             for row in rows
         ],
     }
+
+
+def _share_facts(row: Allocation) -> dict[str, Any]:
+    if row.kind != Allocation.Kind.SHARE:
+        return {}
+    compute = {"guaranteed": row.share_compute_pct, "limit": row.share_limit_pct}
+    return {"memory_mib": row.share_memory_mib, "compute": compute}

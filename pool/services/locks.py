@@ -87,7 +87,7 @@ def reservation(pk: UUID, version: int | None) -> Reservation:
 
     STALE (version, known) when it was changed since somebody read `version`.
     """
-    row = Reservation.objects.select_related("team").get(pk=pk)
+    row = Reservation.objects.select_related("team", "owner").get(pk=pk)
     if version is not None and version != row.version:
         raise Refusal(Code.STALE, version=row.version, known=version)
     return row

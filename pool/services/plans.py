@@ -37,12 +37,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be placed: `period` counts in quota, `blocked` (with clean-up) on GPUs."""
+    """What is to be placed: `period` counts in quota, `blocked` (with clean-up) on GPUs.
+
+    `account`: whose MPS server shares of it would need (wishes.account).
+    """
 
     ask: Ask
     period: Period
     blocked: Period
     klass: Class
+    account: str | None = None
 
 
 def choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
@@ -107,7 +111,7 @@ def over_quota(snap: Snapshot, model_charges: Mapping[str, int], wanted: Wanted)
 
 def no_capacity(snap: Snapshot, wanted: Wanted, first: datetime | None) -> Refusal:
     """The refusal with the numbers: asked, free, offered, what is in the way, the first time that fits."""
-    short = placement.shortfall(snap.gpus, wanted.ask, wanted.blocked)
+    short = placement.shortfall(snap.gpus, wanted.ask, wanted.blocked, account=wanted.account)
     return Refusal(
         Code.NO_CAPACITY,
         asked=short.asked,
@@ -120,14 +124,14 @@ def no_capacity(snap: Snapshot, wanted: Wanted, first: datetime | None) -> Refus
 
 def _fitting(gpus: tuple[GpuView, ...], clean_gpus: tuple[GpuView, ...], wanted: Wanted) -> list[Plan]:
     """Where it can start at once; only if there is nothing, where it has to wait for a clean-up."""
-    clean = placement.candidates(clean_gpus, wanted.ask, wanted.blocked)
+    clean = _candidates(clean_gpus, wanted)
     if clean or clean_gpus == gpus:
-        return [_plan(candidate, clean=True) for candidate in clean]
-    return [_plan(c, clean=False) for c in placement.candidates(gpus, wanted.ask, wanted.blocked)]
+        return [Plan(candidate.picks, clean=True) for candidate in clean]
+    return [Plan(candidate.picks, clean=False) for candidate in _candidates(gpus, wanted)]
 
 
-def _plan(candidate: Candidate, *, clean: bool) -> Plan:
-    return Plan(candidate.picks, clean)
+def _candidates(gpus: tuple[GpuView, ...], wanted: Wanted) -> list[Candidate]:
+    return placement.candidates(gpus, wanted.ask, wanted.blocked, account=wanted.account)
 
 
 def _uses(snap: Snapshot, klass: Class | None) -> dict[int, list[tuple[Period, int]]]:

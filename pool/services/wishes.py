@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pool.core.errors import invalid
 from pool.core.period import LONGEST, Period, duration_text
 from pool.core.roles import Action
-from pool.core.shapes import Ask, Class, ask_json
+from pool.core.shapes import Ask, Class, ask_json, check_class, stored_ask
 from pool.models import Pool, Reservation
 from pool.queries import access, teams
 from pool.services.plans import Wanted
@@ -39,6 +39,7 @@ class Wish:
     owner: User
     title: str
     visibility: str
+    restartable: bool
     wanted: Wanted
     now: datetime
 
@@ -62,6 +63,7 @@ class Asked:
     klass: Class
     owner: str | None
     visibility: str
+    restartable: bool | None
     now: datetime
 
 
@@ -70,16 +72,34 @@ def check(asked: Asked) -> Wish:
     team = access.team_to_book(asked.actor, asked.team)
     pool = access.pool(asked.actor, asked.pool)
     period = _period(asked.start, asked.end, asked.duration, asked.now)
+    owner, klass = _owner(asked.actor, team, asked.owner), Class(asked.klass)
+    ask = _stored(asked.ask)
+    check_class(ask, klass)
     return Wish(
         actor=asked.actor,
         team=team,
         pool=pool,
-        owner=_owner(asked.actor, team, asked.owner),
+        owner=owner,
         title=_title(asked.title),
         visibility=_visibility(asked.visibility),
-        wanted=Wanted(_stored(asked.ask), period, blocked(period, pool), Class(asked.klass)),
+        restartable=klass is Class.BATCH if asked.restartable is None else asked.restartable,
+        wanted=Wanted(ask, period, blocked(period, pool), klass, account(owner, team)),
         now=asked.now,
     )
+
+
+def again(row: Reservation, pool: Pool, period: Period) -> Wanted:
+    """What a reservation asked for, to be placed for `period`. Takes a row with its owner and team."""
+    whose = account(row.owner, row.team)
+    return Wanted(stored_ask(row.ask), period, blocked(period, pool), Class(row.klass), whose)
+
+
+def account(owner: User, team: Team) -> str:
+    """Whose MPS server this owner's shares need: the account on the nodes, else the team's.
+
+    Without either it is a name that no account can have, so that nobody else is taken for this owner.
+    """
+    return owner.posix_name or team.posix_name or f"user:{owner.pk}"
 
 
 def blocked(period: Period, pool: Pool) -> Period:

@@ -112,7 +112,7 @@ def test_a_count_that_is_no_integer_is_refused(value: object) -> None:
         ("mig", {"/ask": "not_an_object"}),
         ({}, {"/ask/kind": "required"}),
         ({"kind": None}, {"/ask/kind": "required"}),
-        ({"kind": "share"}, {"/ask/kind": "not_a_choice"}),
+        ({"kind": "half"}, {"/ask/kind": "not_a_choice"}),
         ({"kind": ["mig"]}, {"/ask/kind": "not_a_choice"}),
         ({"kind": "mig"}, {"/ask/profile": "required"}),
         ({"kind": "mig", "profile": None}, {"/ask/profile": "required"}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pool.core import wire
 from pool.models import Command
 from pool.queries import clock, commands
 from pool.services import commands as services
@@ -13,7 +14,7 @@ from tests.cast import Cast, SimNode, enrol_node
 def test_it_names_the_node_of_each_gpu_that_may_be_commanded(cast: Cast) -> None:
     one, other = enrol_node(cast.main), enrol_node(cast.main, "node-2", managed=False)
     ids = [gpu.pk for gpu in [*one.rows(), *other.rows()]]
-    assert commands.commandable(ids) == {ids[0]: commands.Addressee("node-1", heard=True)}
+    assert commands.commandable(ids) == {ids[0]: commands.Addressee("node-1", heard=True, wire=wire.WIRE)}
     assert commands.commandable([]) == {}
 
 

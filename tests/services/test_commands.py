@@ -16,6 +16,8 @@ from pool.services import broker, commands, inventory, reservations
 from tests.cast import Cast, SimNode, enrol_node
 
 HOUR = timedelta(hours=1)
+#: An empty GPU for slices.
+EMPTY = commands.builtins(wire.Layout(mig=True))
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_a_whole_gpu_is_wanted_with_mig_off(cast: Cast) -> None:
 
 
 def test_an_empty_gpu_for_slices_is_kept_in_mig_mode(node: SimNode) -> None:
-    assert gpu().wanted == {"mig": True, "held": []}
+    assert gpu().wanted == EMPTY
 
 
 def test_what_has_not_begun_is_not_wanted_yet(cast: Cast, node: SimNode) -> None:
@@ -82,7 +84,7 @@ def test_what_has_not_begun_is_not_wanted_yet(cast: Cast, node: SimNode) -> None
 def test_what_is_ending_is_not_wanted_any_more(cast: Cast, node: SimNode) -> None:
     booked = book(cast)
     reservations.release(actor=cast.lena, reservation_id=booked.pk, now=clock.now())
-    assert gpu().wanted == {"mig": True, "held": []}
+    assert gpu().wanted == EMPTY
     assert gpu().generation == 3
 
 
@@ -93,7 +95,7 @@ def test_nothing_new_is_no_command(node: SimNode) -> None:
 
 def test_reissue_commands_the_same_once_more(node: SimNode) -> None:
     (made,) = commands.reissue([gpu()], clock.now())
-    assert (made.generation, made.layout) == (2, {"mig": True, "held": []})
+    assert (made.generation, made.layout) == (2, EMPTY)
 
 
 def test_the_chain_is_the_same_for_the_same_team_owner_and_ask(cast: Cast, node: SimNode) -> None:
@@ -119,7 +121,7 @@ def test_nothing_is_commanded_while_frozen_and_all_of_it_afterwards(
     assert gpu().generation == 2
     assert commands.issue([gpu()], clock.now()) == []
     inventory.freeze(actor=cast.otto, target=target, id=name, frozen=False, now=clock.now())
-    assert (gpu().generation, gpu().wanted) == (3, {"mig": True, "held": []})
+    assert (gpu().generation, gpu().wanted) == (3, EMPTY)
 
 
 def test_a_gpu_that_is_only_observed_is_not_commanded(cast: Cast) -> None:
