@@ -110,6 +110,12 @@ COUNTERS = (
         lambda _, r: r.memory_reserved_mib,
     ),
     Counter(
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+        "gauge",
+        "Traffic over all NVLinks in MB/s.",
+        lambda _, r: r.nvlink_mb_s,
+    ),
+    Counter(
         "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
         "counter",
         "Rows of memory replaced after uncorrectable errors.",
@@ -144,6 +150,18 @@ COUNTERS = (
         "Share of cycles in which the memory's interface was active, 0 to 1.",
         lambda _, r: _ratio(r.memory_activity_pct),
         of_instance=lambda _, r: _ratio(r.memory_activity_pct),
+    ),
+    Counter(
+        "DCGM_FI_PROF_PCIE_TX_BYTES",
+        "gauge",
+        "Sent over PCIe, in bytes per second.",
+        lambda _, r: r.pcie_tx_bytes_s,
+    ),
+    Counter(
+        "DCGM_FI_PROF_PCIE_RX_BYTES",
+        "gauge",
+        "Received over PCIe, in bytes per second.",
+        lambda _, r: r.pcie_rx_bytes_s,
     ),
 )
 XID = Counter(

@@ -39,6 +39,9 @@ READ = Readings(
     activity_pct=36.5,
     tensor_pct=20.25,
     memory_activity_pct=11.5,
+    pcie_tx_bytes_s=1.5e9,
+    pcie_rx_bytes_s=2.5e9,
+    nvlink_mb_s=880.5,
     source="gpm",
 )
 

@@ -15,7 +15,7 @@ from agents.gpu import Inventory, Readings
 from tests.agents.metrics import LOST, NODE, READ, SHARED, SLICED, WHOLE, gpu, parse, value
 
 #: The default counters of dcgm-exporter (etc/default-counters.csv of 4.8): type, and this node's value.
-#: None: neither NVML nor GPM measures it here, so there is no series.
+#: None: it is not measured here, so there is no series.
 DOCUMENTED: Mapping[str, tuple[str, float | None]] = {
     "DCGM_FI_DEV_SM_CLOCK": ("gauge", 1755),  # MHz
     "DCGM_FI_DEV_MEM_CLOCK": ("gauge", 2619),  # MHz
@@ -32,7 +32,7 @@ DOCUMENTED: Mapping[str, tuple[str, float | None]] = {
     "DCGM_FI_DEV_FB_FREE": ("gauge", 79000),  # MiB
     "DCGM_FI_DEV_FB_USED": ("gauge", 1024),  # MiB
     "DCGM_FI_DEV_FB_RESERVED": ("gauge", 600),  # MiB
-    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": ("gauge", None),
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": ("gauge", 880.5),  # MB/s
     "DCGM_FI_DEV_VGPU_LICENSE_STATUS": ("gauge", None),
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": ("counter", 0),
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": ("counter", 1),
@@ -40,8 +40,8 @@ DOCUMENTED: Mapping[str, tuple[str, float | None]] = {
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": ("gauge", 0.365),  # 0 to 1
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": ("gauge", 0.2025),  # 0 to 1
     "DCGM_FI_PROF_DRAM_ACTIVE": ("gauge", 0.115),  # 0 to 1
-    "DCGM_FI_PROF_PCIE_TX_BYTES": ("gauge", None),
-    "DCGM_FI_PROF_PCIE_RX_BYTES": ("gauge", None),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": ("gauge", 1.5e9),  # bytes/s
+    "DCGM_FI_PROF_PCIE_RX_BYTES": ("gauge", 2.5e9),  # bytes/s
 }
 #: Labels of every series: dcgm-exporter's with its driver's version as a label; the host's name under
 #: the older and the newer spelling.
