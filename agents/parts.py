@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agents.access import Access
+from agents.busy import FirstBusy
 from agents.config import Config
 from agents.driver import Driver
 from agents.ending import Ending
@@ -40,16 +41,17 @@ class Parts:
     ending: Ending
     hooks: Hooks
     lines: Lines
+    busy: FirstBusy
 
 
 def assemble(place: Place, driver: Driver, boot_id: Callable[[], str], own: Config) -> Parts:
     """Reads what is on disk, starts nothing."""
-    stays, log = Stays(place, boot_id), Log(place)
+    stays, log, ledger = Stays(place, boot_id), Log(place), Ledger(place, boot_id)
     simulated = own.simulated is not None
     return Parts(
         place=place,
         driver=driver,
-        ledger=Ledger(place, boot_id),
+        ledger=ledger,
         stays=stays,
         log=log,
         sharing=Sharing(place, driver),
@@ -57,9 +59,10 @@ def assemble(place: Place, driver: Driver, boot_id: Callable[[], str], own: Conf
         # The services of a host are not those of a machine that is simulated on it.
         units=Units(place, () if simulated else own.pause_units, log),
         reset=Reset(simulator(place) if simulated else (*own.nvidia_smi, "--gpu-reset", "-i")),
-        ending=Ending(stays, log),
-        hooks=Hooks(place, stays, log),
-        lines=Lines(stays, log),
+        ending=Ending(stays, log, ledger),
+        hooks=Hooks(place, stays, log, ledger),
+        lines=Lines(place, stays, log, ledger),
+        busy=FirstBusy(place),
     )
 
 
