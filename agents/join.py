@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from gettext import gettext as _
+from pathlib import Path
+from typing import Any
 
 from agents import config, simulator_state
-from agents.place import Fault, Place
+from agents.place import DEFAULT, Fault, Place, is_running
 from agents.post import JOIN, NoAnswer, Refused, portal
 from pool.core.wire import NODE_NAME, JoinAnswer, JoinAsk
 
@@ -24,10 +27,13 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
+    """`ca_file`: the authority of a portal whose certificate no public one has signed."""
+
     portal: str
     code: str
     node: str
     simulation: Simulation | None = None
+    ca_file: str | None = None
 
 
 def join(place: Place, wish: Wish, agent: str) -> config.Config:
@@ -35,7 +41,8 @@ def join(place: Place, wish: Wish, agent: str) -> config.Config:
 
     Raises `Fault` with the portal's reason. The token is stored, never shown.
     """
-    door = portal(wish.portal)
+    ca_file = str(Path(wish.ca_file).resolve()) if wish.ca_file else None
+    door = portal(wish.portal, ca_file)
     if not re.fullmatch(NODE_NAME, wish.node):
         raise Fault(
             _("{name!r} is not a node's name: lower-case letters, digits and hyphens, at most 63.").format(
@@ -64,9 +71,35 @@ def join(place: Place, wish: Wish, agent: str) -> config.Config:
         broker_url=answer.broker_url,
         report_s=answer.report_s,
         simulated=wish.simulation.spec if wish.simulation else None,
+        **(_settings(place) | ({"ca_file": ca_file} if ca_file else {})),
     )
     config.store(place, joined)
     return joined
+
+
+def _settings(place: Place) -> dict[str, Any]:
+    """What the operator has set here: joining anew changes who the node is, not how it is run."""
+    try:
+        earlier = config.load(place)
+    except Fault:
+        return {}
+    return {name: getattr(earlier, name) for name in config.SETTINGS}
+
+
+def next_steps(place: Place, joined: config.Config) -> str:
+    """What to do after joining, for the person at the node."""
+    state = "" if place.folder == DEFAULT else f" --state {shlex.quote(str(place.folder))}"
+    call = f"{shlex.quote(sys.executable)} -m agents"
+    lines = [
+        _("See what works here:  {call}").format(call=f"{call} doctor{state}"),
+        _("Start the agent:      {call}").format(call=f"{call} run{state}"),
+        _("It only looks on until an operator of the portal lets it manage a GPU."),
+    ]
+    if joined.simulated is None and place.folder == DEFAULT:
+        lines[1] = _("Start the agent:      {call}").format(call="systemctl enable --now gpupool-agent")
+    if is_running(place):
+        lines[1] = _("The agent that runs here has the earlier token, which has ended: restart it.")
+    return "\n".join(lines)
 
 
 def _simulate(place: Place, simulation: Simulation, node: str) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import http.client
 import ssl
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
+from gettext import gettext as _
 from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -40,12 +42,34 @@ class _Problem(msgspec.Struct):
     detail: str = ""
 
 
+class Trust:
+    """The authorities whose certificates count: those of `ca_file` alone, or the system's.
+
+    They are read once, since that takes many milliseconds, and again after a
+    certificate was refused: authorities are renewed while an agent runs.
+    """
+
+    def __init__(self, ca_file: str | None = None) -> None:
+        self._ca_file = ca_file
+        self._context: ssl.SSLContext | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Raises OSError when the file cannot be read or has no certificate."""
+        if self._context is None:
+            self._context = ssl.create_default_context(cafile=self._ca_file)
+        return self._context
+
+    def forget(self) -> None:
+        self._context = None
+
+
 @dataclass(frozen=True, slots=True)
 class Portal:
-    """The portal at one address. Certificates are checked; SSL_CERT_FILE names a private authority."""
+    """The portal at one address. Its certificate and its name in it are always checked."""
 
     url: SplitResult
     timeout_s: float = 10.0
+    trust: Trust = field(default_factory=Trust)
 
     def ask(self, path: str, message: object, answer: type[Message], token: str | None = None) -> Message:
         """POST a message and decode the answer. Raises `NoAnswer` or `Refused`; the token is in neither."""
@@ -61,34 +85,46 @@ class Portal:
             raise NoAnswer(f"the answer is not one of a portal: {error}") from error
 
     def _exchange(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
-        connection = self._connection()
         try:
-            connection.request("POST", path, body, headers)
-            response = connection.getresponse()
-            return response.status, response.read(ANSWER_LIMIT)
+            with closing(self._connection()) as connection:
+                connection.request("POST", path, body, headers)
+                response = connection.getresponse()
+                return response.status, response.read(ANSWER_LIMIT)
         except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, ssl.SSLError):
+                self.trust.forget()
             raise NoAnswer(str(error) or type(error).__name__) from error
-        finally:
-            connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
         host = self.url.hostname or ""
         if self.url.scheme == "https":
-            context = ssl.create_default_context()
+            context = self.trust.context()
             return http.client.HTTPSConnection(host, self.url.port, timeout=self.timeout_s, context=context)
         return http.client.HTTPConnection(host, self.url.port, timeout=self.timeout_s)
 
 
-def portal(address: str) -> Portal:
-    """Raises `Fault` for what is not an address of a portal."""
+def portal(address: str, ca_file: str | None = None) -> Portal:
+    """Raises `Fault` for what is not an address of a portal, and for a file without certificates."""
     try:
         url = urlsplit(address.strip().rstrip("/"))
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         usable = False
     if not usable or url.query or url.fragment or url.username:
-        raise Fault(f"{address!r} is not an address like https://gpupool.example.org")
-    return Portal(url)
+        raise Fault(
+            _("{address!r} is not an address like https://gpupool.example.org").format(address=address)
+        )
+    trust = Trust(ca_file)
+    if ca_file is not None:
+        try:
+            trust.context()
+        except OSError as error:
+            raise Fault(
+                _("{path} is no file of certificates: {why}").format(
+                    path=ca_file, why=error.strerror or error
+                )
+            ) from error
+    return Portal(url, trust=trust)
 
 
 def _detail(body: bytes) -> str:

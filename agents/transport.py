@@ -39,11 +39,11 @@ class Transport(kombu_redis.Transport):
     Channel = Channel
 
 
-def settings(broker_url: str, node: str) -> dict[str, Any]:
+def settings(broker_url: str, node: str, ca_file: str | None = None) -> dict[str, Any]:
     """The Celery settings with which `node` reaches the broker.
 
-    Takes `redis://USER:PASSWORD@HOST:PORT/DB`, `rediss://` (TLS, the
-    certificate is checked) and `redis+socket://USER:PASSWORD@/PATH?virtual_host=DB`.
+    Takes `redis://USER:PASSWORD@HOST:PORT/DB`, `rediss://` (TLS, the certificate
+    is checked, by `ca_file` or the system's authorities) and `redis+socket://USER:PASSWORD@/PATH?virtual_host=DB`.
     User and password are percent-encoded. ValueError on any other scheme.
     """
     scheme = urlsplit(broker_url).scheme
@@ -65,4 +65,6 @@ def settings(broker_url: str, node: str) -> dict[str, Any]:
     if scheme == "rediss":
         # kombu turns TLS on by scheme only where it also chose the transport by it.
         found["broker_use_ssl"] = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
+        if ca_file is not None:
+            found["broker_use_ssl"]["ssl_ca_certs"] = ca_file
     return found

@@ -63,10 +63,12 @@ class Line:
             self._up.clear()
 
 
-def make_app(broker_url: str, node: str, take: Callable[[Command], object], line: Line) -> Celery:
+def make_app(
+    broker_url: str, node: str, take: Callable[[Command], object], line: Line, ca_file: str | None = None
+) -> Celery:
     """A Celery application that knows the node's queue and the one task, and nothing else."""
     app = Celery("gpupool-agent", fixups=[], set_as_current=False)
-    app.conf.update(transport.settings(broker_url, node), **SETTINGS)
+    app.conf.update(transport.settings(broker_url, node, ca_file), **SETTINGS)
 
     @app.task(name=APPLY_TASK, shared=False)
     def apply(raw: Any) -> None:
@@ -119,12 +121,13 @@ def run(
     take: Callable[[Command], object],
     line: Line,
     stopping: threading.Event,
+    ca_file: str | None = None,
 ) -> None:
     """Keep a worker going until `stopping` is set (or the main thread is interrupted)."""
     pause = FIRST_PAUSE_S
     while not stopping.is_set():
         try:
-            run_once(make_app(broker_url, node, take, line), node)
+            run_once(make_app(broker_url, node, take, line, ca_file), node)
         except Exception:
             log.exception("The worker could not run")
         line.set(False)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from agents.place import Fault
 from agents.post import JOIN, REPORTS, NoAnswer, Refused, portal
 from pool.core.wire import Answer, JoinAnswer, JoinAsk, Report
+from tests.agents.certificates import Authority, authority
 from tests.agents.stand_in import TOKEN, StandIn
 
 ASK = JoinAsk(code="right", node="node-1", machine_id="m", agent="1")
@@ -79,3 +81,62 @@ def test_a_silent_listener_is_given_up() -> None:
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(Fault, match="not an address"):
         portal(address)
+
+
+class Secure:
+    """The stand-in behind TLS, with a certificate for `name`."""
+
+    def __init__(self, stand_in: StandIn, mine: Authority, name: str) -> None:
+        server = stand_in._server
+        server.socket = mine.server(name).wrap_socket(server.socket, server_side=True)
+        self.url = stand_in.url.replace("http:", "https:")
+        self.stand_in = stand_in
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return authority(tmp_path_factory.mktemp("tls"))
+
+
+class TestCertificates:
+    def test_a_portal_of_the_sites_own_authority_is_trusted_once_it_is_named(
+        self, stand_in: StandIn, mine: Authority
+    ) -> None:
+        one = Secure(stand_in, mine, "IP:127.0.0.1")
+        assert portal(one.url, str(mine.file)).ask(REPORTS, report(), Answer, TOKEN).accepted_seq == 1
+
+    def test_an_unknown_authority_gets_no_token(self, stand_in: StandIn, mine: Authority) -> None:
+        one = Secure(stand_in, mine, "IP:127.0.0.1")
+        with pytest.raises(NoAnswer, match=r"(?i)certificate verify failed"):
+            portal(one.url).ask(REPORTS, report(), Answer, TOKEN)
+        assert not stand_in.headers
+
+    def test_a_certificate_for_another_name_gets_no_token(self, stand_in: StandIn, mine: Authority) -> None:
+        one = Secure(stand_in, mine, "DNS:other.example")
+        with pytest.raises(NoAnswer, match=r"(?i)certificate"):
+            portal(one.url, str(mine.file)).ask(REPORTS, report(), Answer, TOKEN)
+        assert not stand_in.headers
+
+    def test_a_renewed_authority_counts_without_a_restart(
+        self, stand_in: StandIn, mine: Authority, tmp_path: Path
+    ) -> None:
+        one = Secure(stand_in, mine, "IP:127.0.0.1")
+        trusted = tmp_path / "trusted.pem"
+        trusted.write_bytes(authority(tmp_path / "earlier").file.read_bytes())
+        door = portal(one.url, str(trusted))
+        with pytest.raises(NoAnswer):
+            door.ask(REPORTS, report(), Answer, TOKEN)
+        trusted.write_bytes(mine.file.read_bytes())
+        assert door.ask(REPORTS, report(), Answer, TOKEN).accepted_seq == 1
+
+    def test_the_authorities_are_read_once(self, mine: Authority) -> None:
+        trust = portal("https://portal.example", str(mine.file)).trust
+        assert trust.context() is trust.context()
+
+    @pytest.mark.parametrize("content", [None, "no certificate"])
+    def test_a_file_without_certificates_is_named(self, tmp_path: Path, content: str | None) -> None:
+        file = tmp_path / "ca.pem"
+        if content is not None:
+            file.write_text(content)
+        with pytest.raises(Fault, match=r"ca\.pem is no file of certificates"):
+            portal("https://portal.example", str(file))

@@ -254,6 +254,11 @@ class TestSettings:
         assert found["broker_use_ssl"]["ssl_check_hostname"] is True
         assert "broker_use_ssl" not in transport.settings("redis://u:p@redis.example/0", NODE)
 
+    def test_tls_trusts_the_sites_own_authority_where_one_is_named(self) -> None:
+        found = transport.settings("rediss://u:p@redis.example:6380/0", NODE, "/etc/site/ca.pem")
+        assert found["broker_use_ssl"]["ssl_ca_certs"] == "/etc/site/ca.pem"
+        assert found["broker_use_ssl"]["ssl_check_hostname"] is True
+
     def test_another_scheme_is_refused(self) -> None:
         with pytest.raises(ValueError, match="amqp"):
             transport.settings("amqp://u:p@host", NODE)
