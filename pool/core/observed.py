@@ -182,10 +182,15 @@ def readable(layout: wire.Layout, seen: Seen) -> bool:
 
 
 def settled(layout: wire.Layout, generation: int, seen: Seen) -> bool:
-    """Whether the GPU looks like `layout` of `generation`: mode, allocations in force, own instances."""
+    """Whether the GPU looks like `layout` of `generation`: mode, allocations in force, own instances, resets.
+
+    A reset waits until the GPU is empty, and while it is not, it is not missed.
+    """
     if not readable(layout, seen) or seen.generation < generation:
         return False
     if seen.held != _ids(layout):
+        return False
+    if layout.reset > seen.reset and not layout.held:
         return False
     if not layout.mig:
         return not seen.mig
@@ -210,8 +215,8 @@ def gone(allocations: Collection[str], generation: int, seen: Seen) -> set[str]:
     """Those of `allocations` (none of them wanted) of which nothing is left on the GPU.
 
     Only once the agent has dealt with the newest generation: before, an older
-    command may still be on its way. A whole GPU leaves nothing but processes;
-    the stay goes on in them as long as nobody else holds the GPU.
+    command may still be on its way. A whole GPU or a share leaves nothing but
+    processes: its own, and those of nobody known as long as nobody else holds the GPU.
     """
     dealt_with = seen.generation >= generation or (
         seen.trouble is not None and seen.trouble.generation >= generation
@@ -219,6 +224,7 @@ def gone(allocations: Collection[str], generation: int, seen: Seen) -> set[str]:
     if not dealt_with or seen.lost or seen.unsure or _unread(seen) or (not seen.held and _computing(seen)):
         return set()
     left = {i.allocation for i in seen.instances or () if i.owned}
+    left |= {process.allocation for process in _computing(seen)}
     return {one for one in allocations if one not in seen.held and one not in left}
 
 
@@ -228,17 +234,26 @@ def _unread(seen: Seen) -> bool:
 
 
 def _computing(seen: Seen) -> list[wire.Process]:
-    """What runs on a GPU without MIG. Nothing is concluded from a driver that does not list processes."""
-    return [] if seen.mig else [one for one in seen.processes or () if one.computes]
+    """What runs on a GPU without MIG, but for the machine's own.
+
+    Nothing is concluded from a driver that does not list processes.
+    """
+    return [] if seen.mig else [one for one in seen.processes or () if _counts(one)]
 
 
-def blockers(layout: wire.Layout | None, seen: Seen) -> Blockers | None:
+def _counts(process: wire.Process) -> bool:
+    return process.computes and not process.system
+
+
+def blockers(layout: wire.Layout | None, seen: Seen, *, ending: bool = False) -> Blockers | None:
     """What occupies the GPU without being an allocation; None when that could not be read.
 
     An instance that the agent did not make is foreign. An own one that is not
     wanted any more and that the driver does not give up is an overrun; so is
     the whole GPU when it is in use and no such instance explains it, or when
-    something runs on it that is for whole GPUs and nobody's now.
+    something runs on it that is not for slices and that nobody is to have now.
+    Whatever runs there and was never anybody's is foreign use; with `ending`,
+    when a stay there is not over yet, it is held to be of that stay.
     """
     if seen.lost or _unread(seen):
         return None
@@ -254,27 +269,51 @@ def blockers(layout: wire.Layout | None, seen: Seen) -> Blockers | None:
             found[start, size, OVERRUN] = _named(seen.trouble.holders) or text(
                 seen.trouble.detail or "in_use"
             )
-    elif layout is not None and not layout.mig and not layout.held and _computing(seen):
-        found[0, seen.grid, OVERRUN] = _named(_computing(seen))
+    elif left := _nobodys(layout, seen):
+        known = ending or any(process.allocation for process in left)
+        found[0, seen.grid, OVERRUN if known else FOREIGN] = _named(left)
     return found
 
 
+def _nobodys(layout: wire.Layout | None, seen: Seen) -> list[wire.Process]:
+    """What runs on a GPU that is not for slices, and that nobody is to have now.
+
+    Beside shares that are held only what was another's share counts: who else
+    runs there cannot be told from their holders.
+    """
+    if layout is None or layout.mig:
+        return []
+    if not layout.held:
+        return _computing(seen)
+    wanted = _ids(layout)
+    shared = layout.sharing is not None
+    return [one for one in _computing(seen) if shared and one.allocation and one.allocation not in wanted]
+
+
 def overruns(layout: wire.Layout | None, seen: Seen) -> list[tuple[int, int]]:
-    """The spans (start, size) that are in use though nobody is to have them any more."""
-    return [(start, size) for start, size, kind in blockers(layout, seen) or {} if kind == OVERRUN]
+    """The spans (start, size) that are in use though a stay there is ending, and nobody is to have them."""
+    found = blockers(layout, seen, ending=True) or {}
+    return [(start, size) for start, size, kind in found if kind == OVERRUN]
 
 
 def users(
     allocation: str,
     *,
-    whole: bool,
+    kind: str,
     instances: Iterable[wire.Instance] | None,
     processes: Iterable[wire.Process] | None,
 ) -> tuple[wire.Process, ...] | None:
-    """What runs on this allocation: on its own instance, or on the whole GPU. None: not known."""
-    if whole:
-        return None if processes is None else tuple(one for one in processes if one.computes)
-    return next((one.processes for one in instances or () if one.allocation == allocation), None)
+    """What runs on this allocation: on its own instance ("mig"), on the whole GPU ("gpu"), or on its "share".
+
+    The machine's own is left out. None: not known.
+    """
+    if kind == "mig":
+        processes = next((one.processes for one in instances or () if one.allocation == allocation), None)
+        return None if processes is None else tuple(one for one in processes if not one.system)
+    if processes is None:
+        return None
+    whole = kind == "gpu"
+    return tuple(one for one in processes if _counts(one) and (whole or one.allocation == allocation))
 
 
 def held_up(users: Collection[wire.Process] | None, trouble: wire.Trouble | None, generation: int) -> bool:
@@ -289,7 +328,9 @@ def held_up(users: Collection[wire.Process] | None, trouble: wire.Trouble | None
 def nobody_left(layout: wire.Layout | None, seen: Seen) -> bool:
     """Whether own instances that are not wanted are still there, and known to have no process."""
     left = _leftover(layout, seen)
-    return bool(left) and all(one.processes == () for one in left)
+    return bool(left) and all(
+        one.processes is not None and all(process.system for process in one.processes) for one in left
+    )
 
 
 def _leftover(layout: wire.Layout | None, seen: Seen) -> list[wire.Instance]:

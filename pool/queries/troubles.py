@@ -78,7 +78,7 @@ def of(one: Any, row: Reservation, *, told: bool) -> Trouble | None:
 def _in_use(one: Any, *, told: bool) -> Trouble | None:
     users = observed.users(
         str(one.pk),
-        whole=one.kind == Allocation.Kind.GPU,
+        kind=one.kind,
         instances=_read(one.seen_instances, tuple[wire.Instance, ...]),
         processes=_read(one.seen_processes, tuple[wire.Process, ...]),
     )

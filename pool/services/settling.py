@@ -153,8 +153,7 @@ def _held_up(going: Sequence[Allocation], gpu: Gpu, layout: wire.Layout, seen: S
 def _is_held_up(row: Allocation, spans: Sequence[tuple[int, int]], gpu: Gpu, seen: Seen) -> bool:
     if not any(start < row.span.upper and row.span.lower < start + size for start, size in spans):
         return False
-    whole = row.kind == Allocation.Kind.GPU
-    users = observed.users(str(row.pk), whole=whole, instances=seen.instances, processes=seen.processes)
+    users = observed.users(str(row.pk), kind=row.kind, instances=seen.instances, processes=seen.processes)
     return observed.held_up(users, seen.trouble, gpu.generation)
 
 

@@ -16,6 +16,7 @@ from django.db.backends.postgresql.psycopg_any import NumericRange
 
 from pool.core import observed
 from pool.core.observed import Seen
+from pool.core.states import State
 from pool.models import Allocation, Blocker, Gpu, GpuState
 from pool.services import commands
 from pool.services.telemetry_desk import Desk, layout_of
@@ -177,7 +178,8 @@ def _sync_blockers(desk: Desk, gpu: Gpu, one: Seen | None) -> None:
         # Neither free nor broken: nobody says what is on it.
         wanted: observed.Blockers | None = {(0, gpu.grid, observed.UNKNOWN): "not in the node's last report"}
     else:
-        wanted = observed.blockers(layout_of(gpu), replace(one, grid=gpu.grid))
+        ending = any(row.reservation.state == State.ENDING for row in desk.allocations[gpu.pk])
+        wanted = observed.blockers(layout_of(gpu), replace(one, grid=gpu.grid), ending=ending)
     if wanted is None or gpu.retired_at is not None:
         return
     present = {(b.span.lower, b.span.upper - b.span.lower, b.kind): b for b in desk.blockers[gpu.pk]}

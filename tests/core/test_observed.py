@@ -272,14 +272,54 @@ def test_without_such_an_instance_the_whole_gpu_is_overrun() -> None:
     assert observed.blockers(layout(mig=True), one) == {(0, 8, "overrun"): "busy"}
 
 
-def test_what_computes_on_a_whole_gpu_of_nobodys_is_an_overrun() -> None:
+def test_what_computes_on_a_whole_gpu_that_nobody_booked_is_foreign() -> None:
     one = seen(mig=False, processes=(wire.Process(pid=7, name="python", user="eve"),))
     whole = wire.Held(allocation=A, owner="x", profile=None, profile_id=None, start=0, size=8)
-    assert observed.blockers(layout(mig=False), one) == {(0, 8, "overrun"): "python 7 of eve"}
+    assert observed.blockers(layout(mig=False), one) == {(0, 8, "foreign"): "python 7 of eve"}
     assert observed.blockers(layout(whole, mig=False), one) == {}
     assert observed.blockers(None, one) == {}
     drawing = seen(mig=False, processes=(wire.Process(pid=7, computes=False),))
     assert observed.blockers(layout(mig=False), drawing) == {}
+
+
+def test_what_is_left_of_a_stay_on_a_whole_gpu_is_an_overrun() -> None:
+    unattributed = seen(mig=False, processes=(wire.Process(pid=7),))
+    assert set(observed.blockers(layout(mig=False), unattributed, ending=True) or ()) == {(0, 8, "overrun")}
+    attributed = seen(mig=False, processes=(wire.Process(pid=7, allocation=A, by="user"),))
+    assert set(observed.blockers(layout(mig=False), attributed) or ()) == {(0, 8, "overrun")}
+    assert observed.overruns(layout(mig=False), unattributed) == [(0, 8)]
+
+
+def test_the_machines_own_processes_are_in_nobodys_way() -> None:
+    server = wire.Process(pid=7, name="nvidia-cuda-mps-server", system=True)
+    one = seen(mig=False, processes=(server,))
+    assert observed.blockers(layout(mig=False), one) == {}
+    assert observed.gone([A], 5, one) == {A}
+    assert observed.users(A, kind="gpu", instances=(), processes=(server,)) == ()
+    assert observed.nobody_left(layout(), seen(instances=(instance(0, allocation=A, processes=(server,)),)))
+
+
+def test_what_is_left_of_a_share_beside_others_blocks_the_gpu() -> None:
+    share = wire.Share(memory_mib=4096, compute_pct=20, limit_pct=20)
+    kept = wire.Held(allocation=B, owner="x", profile=None, profile_id=None, start=0, size=8, share=share)
+    shared = wire.Layout(mig=False, sharing="mps", held=(kept,))
+    mine, others, unknown = (
+        wire.Process(pid=pid, allocation=who) for pid, who in ((1, B), (2, A), (3, None))
+    )
+    assert observed.blockers(shared, seen(mig=False, held=(B,), processes=(mine, unknown))) == {}
+    one = seen(mig=False, held=(B,), processes=(mine, others))
+    assert observed.blockers(shared, one) == {(0, 8, "overrun"): "process 2"}
+    assert observed.gone([A], 5, one) == set()
+    assert observed.users(A, kind="share", instances=(), processes=(mine, others)) == (others,)
+
+
+def test_a_reset_that_is_wanted_is_done_before_an_empty_gpu_is_as_wanted() -> None:
+    wanted = wire.Layout(mig=False, reset=2)
+    assert not observed.settled(wanted, 5, seen(mig=False, reset=1))
+    assert observed.settled(wanted, 5, seen(mig=False, reset=2))
+    held_ = wire.Held(allocation=A, owner="x", profile=None, profile_id=None, start=0, size=8)
+    busy = wire.Layout(mig=False, reset=2, held=(held_,))
+    assert observed.settled(busy, 5, seen(mig=False, reset=1, held=(A,)))
 
 
 def test_other_trouble_is_no_blocker() -> None:
