@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 
@@ -19,7 +19,6 @@ from pool.core.shares import Portion
 #: Changes of the calendar that `first_time` looks at before it gives up.
 _MAX_CHANGES = 20_000
 _TICK = timedelta(microseconds=1)
-_ANY_TIME = Period(datetime(2000, 1, 1, tzinfo=UTC), None)
 
 #: (start, index of the GPU).
 _Change = tuple[datetime, int]
@@ -80,7 +79,7 @@ def _when_empty(gpu: GpuView, fit: Fit) -> int:
     if fit is None:
         return 1
     if isinstance(fit, Portion):
-        return shares.room_for(fit, (), _ANY_TIME, gpu.ledgers)[0]
+        return shares.room_for(fit, (), shares.ALWAYS, gpu.ledgers)[0]
     places = slots(fit.size, fit.starts, gpu.grid)
     return min(packed(places, (1 << gpu.grid) - 1), most(fit))
 

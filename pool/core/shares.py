@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pool.core.period import Period
 from pool.core.quota import WHOLE, peak
@@ -25,6 +26,8 @@ LEAST_PCT = 5
 FULL = ("other_user", "memory_full", "compute_full", "shares_full")
 #: The stronger isolation first.
 ORDER = (Sharing.MPS, Sharing.HAMI, Sharing.TIMESLICE)
+#: For ledgers of one moment, of which everything in them is a part.
+ALWAYS = Period(datetime(1970, 1, 1, tzinfo=UTC), None)
 
 
 @dataclass(frozen=True, slots=True)

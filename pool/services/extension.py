@@ -18,14 +18,13 @@ from psycopg.types.range import TimestamptzRange
 from pool.core import placement, shares
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.period import Period
-from pool.core.placement import Pick, Portion
+from pool.core.placement import Pick
 from pool.core.roles import Action
-from pool.core.shapes import ALL_PCT
 from pool.core.states import State
 from pool.models import Allocation, Pool, Reservation
 from pool.queries import access, snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import events, idempotency, locks, plans, wishes
+from pool.services import events, grants, idempotency, locks, plans, wishes
 from pool.services.idempotency import Claim
 
 if TYPE_CHECKING:
@@ -138,20 +137,11 @@ def _picks(snap: Snapshot, slices: Sequence[Allocation]) -> list[Pick]:
             one.span.lower,
             one.span.upper - one.span.lower,
             one.charge_milli,
-            _portion(one),
+            grants.portion(one) if one.kind == Allocation.Kind.SHARE else None,
         )
         for one in slices
         if one.profile_id is None or (one.gpu_id, one.profile_id) in profiles
     ]
-
-
-def _portion(one: Allocation) -> Portion | None:
-    if one.kind != Allocation.Kind.SHARE:
-        return None
-    assert one.share_memory_mib is not None
-    return Portion(
-        one.share_memory_mib, one.share_compute_pct or 0, one.share_limit_pct or ALL_PCT, one.mps_user
-    )
 
 
 def _latest(snap: Snapshot, picks: Sequence[Pick], added: Period, why: str) -> datetime | None:

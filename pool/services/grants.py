@@ -13,8 +13,8 @@ from psycopg.types.range import Int4Range, TimestamptzRange
 
 from pool.core import mig
 from pool.core.period import Period
-from pool.core.placement import Pick
-from pool.core.shapes import ask_json
+from pool.core.placement import Pick, Portion
+from pool.core.shapes import ALL_PCT, ask_json
 from pool.core.states import Reason, State
 from pool.models import Allocation, Pool, Reservation
 from pool.models.reservations import SHARED, new_id
@@ -116,6 +116,13 @@ def _kind(pick: Pick, key: UUID) -> dict[str, Any]:
         "takes_media": mig.takes_media(pick.profile),
         "media_group": mig.media_group(pick.profile),
     }
+
+
+def portion(one: Allocation) -> Portion:
+    """What an allocation that is a share takes of its GPU."""
+    assert one.share_memory_mib is not None
+    limit = one.share_limit_pct or ALL_PCT
+    return Portion(one.share_memory_mib, one.share_compute_pct or 0, limit, one.mps_user)
 
 
 def _range(period: Period) -> TimestamptzRange:

@@ -17,12 +17,12 @@ from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from pool.core import shares
 from pool.core.errors import Refusal
 from pool.core.period import Period
 from pool.core.placement import GpuView
-from pool.core.shapes import Class, stored_ask
 from pool.core.states import Reason, State
-from pool.models import Allocation, Blocker, Pool, Reservation
+from pool.models import Allocation, Blocker, Fault, Pool, Reservation
 from pool.queries import snapshot
 from pool.services import commands, events, grants, plans, reservations, wishes
 from pool.services.plans import NoRoom, Plan, Wanted
@@ -38,6 +38,7 @@ _UNUSABLE = {
     "unknown": Reason.NODE_UNKNOWN,
     "frozen": Reason.FROZEN,
     "observe": Reason.FROZEN,
+    "managed_elsewhere": Reason.FROZEN,
     "lost": Reason.GPU_LOST,
     "retired": Reason.RETIRED,
 }
@@ -112,6 +113,29 @@ def stranded(pool_id: int, now: datetime) -> QuerySet[Reservation]:
     return rows.order_by("period__startswith", "pk")
 
 
+def displaced(pool_id: int, now: datetime) -> QuerySet[Reservation]:
+    """Bookings yet to start, on a GPU that was out of use by a fault for the pool's time; by their start."""
+    faulty = Fault.objects.filter(cleared_at=None, gpu__node__pool=pool_id)
+    if not faulty.exists():
+        return Reservation.objects.none()
+    minutes = Pool.objects.values_list("lost_minutes", flat=True).get(pk=pool_id)
+    there = faulty.filter(gpu=OuterRef("gpu"), since__lte=now - timedelta(minutes=minutes))
+    mine = Allocation.objects.filter(Exists(there), reservation=OuterRef("pk"), holds=True)
+    rows = Reservation.objects.filter(Exists(mine), pool=pool_id, state=State.SCHEDULED)
+    return rows.order_by("period__startswith", "pk")
+
+
+def relocate(pool: Pool, rows: Sequence[Reservation], now: datetime) -> bool:
+    """Place these, which are `displaced`, elsewhere for their own time; where nothing fits, they stay.
+
+    Whether any was.
+    """
+    slices = _slices(rows)
+    moved = [row for row in rows if _move_elsewhere(pool, row, slices[row.pk], now)]
+    reservations.note(moved, Reason.MOVED, now=now)
+    return bool(moved)
+
+
 def waiting_on(gpu_ids: Collection[int]) -> list[Reservation]:
     """Starts that wait, with a slice on one of these GPUs."""
     rows = Reservation.objects.filter(
@@ -134,7 +158,9 @@ def _slices(rows: Sequence[Reservation]) -> dict[UUID, list[Allocation]]:
 def _places(pool: Pool, gpu_ids: set[int], now: datetime) -> dict[int, _Place]:
     views = snapshot.blocked_gpus(pool.pk, gpu_ids, now=now)
     there: dict[int, list[Allocation]] = defaultdict(list)
-    held = Allocation.objects.filter(gpu__in=gpu_ids, holds=True, wanted_at__isnull=False)
+    # Of shares also those that are to start: what is in the way is found by adding up.
+    due = Q(wanted_at__isnull=False) | Q(kind=Allocation.Kind.SHARE, blocked__startswith__lte=now)
+    held = Allocation.objects.filter(due, gpu__in=gpu_ids, holds=True)
     for one in held.select_related("reservation").defer(*_TIMES):
         there[one.gpu_id].append(one)
     return {gpu_id: _Place(view, there[gpu_id]) for gpu_id, view in views.items()}
@@ -155,9 +181,22 @@ def _on_one_gpu(one: Allocation, place: _Place) -> Reason | None:
         return _UNUSABLE.get(place.view.why or "", Reason.BLOCKED)
     if any(b.start < one.span.upper and one.span.lower < b.start + b.size for b in place.view.busy):
         return Reason.BLOCKED
+    if one.kind == Allocation.Kind.SHARE:
+        return Reason.WAITING_FOR_CLEANUP if _too_full(one, place) else None
     if any(_stands_before(other, one) for other in place.there):
         return Reason.WAITING_FOR_CLEANUP
     return None
+
+
+def _too_full(one: Allocation, place: _Place) -> bool:
+    """Whether shares that are over but still there leave too little for all that are to be there now."""
+    beside = [other for other in place.there if other.pk != one.pk]
+    ending = [other for other in beside if other.reservation.state == State.ENDING]
+    if not ending:
+        return False
+    heir = next((other for other in ending if _hands_over(other, one)), None)
+    there = [(shares.ALWAYS, grants.portion(other)) for other in beside if other is not heir]
+    return shares.overflow([grants.portion(one)], there, shares.ALWAYS, place.view.ledgers) is not None
 
 
 def _stands_before(other: Allocation, one: Allocation) -> bool:
@@ -170,13 +209,16 @@ def _stands_before(other: Allocation, one: Allocation) -> bool:
         return False
     if other.span.lower >= one.span.upper or one.span.lower >= other.span.upper:
         return False
-    handed_over = (
+    return not _hands_over(other, one)
+
+
+def _hands_over(other: Allocation, one: Allocation) -> bool:
+    return (
         other.reservation.state == State.ENDING
         and other.span == one.span
         and other.profile_id == one.profile_id
         and commands.chain(other) == commands.chain(one)
     )
-    return not handed_over
 
 
 # --- Elsewhere ----------------------------------------------------------------
@@ -199,7 +241,7 @@ def _move_elsewhere(
 ) -> Reason | None:
     """Place the same ask on other GPUs for what is left of its time; None when nothing fits."""
     period = Period(max(row.period.lower, now), row.period.upper)
-    wanted = Wanted(stored_ask(row.ask), period, wishes.blocked(period, pool), Class(row.klass))
+    wanted = wishes.again(row, pool, period)
     snap = snapshot.take(pool.pk, wanted.blocked, team_id=row.team_id, now=now, without=row.pk)
     try:
         found = plans.choose(snap, wanted)

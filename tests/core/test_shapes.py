@@ -17,7 +17,10 @@ from pool.core.shapes import (
     Class,
     GpuAsk,
     MigAsk,
+    ShareAsk,
+    Sharing,
     ask_json,
+    check_class,
     parse_ask,
     stored_ask,
 )
@@ -34,6 +37,10 @@ def numbers(raw: object) -> dict[str, Any]:
     with pytest.raises(Invalid) as caught:
         parse_ask(raw)
     return caught.value.errors[0].data
+
+
+def share(**fields: Any) -> dict[str, Any]:
+    return {"kind": "share", "memory_mib": 8192, "compute": {"guaranteed": 20, "limit": 20}} | fields
 
 
 def slices(**fields: Any) -> dict[str, Any]:
@@ -241,3 +248,66 @@ sound = st.builds(
 def test_an_ask_survives_being_written_and_read(ask: Ask) -> None:
     assert parse_ask(ask_json(ask)) == stored_ask(ask_json(ask)) == ask
     assert None not in ask_json(ask).values()
+
+
+# --- Shares -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "ask"),
+    [
+        (share(), ShareAsk(memory_mib=8192, guaranteed=20, limit=20)),
+        (share(compute={"limit": 30}), ShareAsk(memory_mib=8192, guaranteed=30, limit=30)),
+        (share(compute={"guaranteed": 30}), ShareAsk(memory_mib=8192, guaranteed=30, limit=30)),
+        (share(compute={"guaranteed": 0, "limit": 100}), ShareAsk(memory_mib=8192, guaranteed=0, limit=100)),
+        (
+            share(memory_mib=None, memory_pct=25, count=3, sharing="hami", models=["A"], node="dgx-1"),
+            ShareAsk(None, 25, 20, 20, 3, ("A",), node="dgx-1", sharing=Sharing.HAMI),
+        ),
+        (
+            share(sharing="timeslice", accept_not_enforced=True, same_node=True),
+            ShareAsk(8192, None, 20, 20, same_node=True, sharing=Sharing.TIMESLICE, accept_not_enforced=True),
+        ),
+    ],
+)
+def test_an_ask_for_shares_is_read_and_written(raw: dict[str, Any], ask: ShareAsk) -> None:
+    assert parse_ask(raw) == ask
+    assert stored_ask(json.loads(json.dumps(ask_json(ask)))) == ask
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (share(memory_mib=None), {"/ask/memory_mib": "required"}),
+        (share(memory_pct=10), {"/ask/memory_pct": "not_together"}),
+        (share(memory_mib=None, memory_pct=0), {"/ask/memory_pct": "too_small"}),
+        (share(memory_mib=None, memory_pct=101), {"/ask/memory_pct": "too_large"}),
+        (share(compute=None), {"/ask/compute": "required"}),
+        (share(compute=20), {"/ask/compute": "not_an_object"}),
+        (share(compute={}), {"/ask/compute/guaranteed": "required"}),
+        (share(compute={"guaranteed": 0}), {"/ask/compute/limit": "required"}),
+        (share(compute={"guaranteed": 50, "limit": 20}), {"/ask/compute/limit": "too_small"}),
+        (share(compute={"limit": 0}), {"/ask/compute/limit": "too_small"}),
+        (share(compute={"guaranteed": 101}), {"/ask/compute/guaranteed": "too_large"}),
+        (share(compute={"limit": 10, "least": 1}), {"/ask/compute/least": "unknown_field"}),
+        (share(sharing="vgpu"), {"/ask/sharing": "not_a_choice"}),
+        (share(sharing=["mps"]), {"/ask/sharing": "not_a_choice"}),
+        (share(sharing="timeslice"), {"/ask/accept_not_enforced": "not_enforced"}),
+        (share(accept_not_enforced="yes"), {"/ask/accept_not_enforced": "not_a_boolean"}),
+        (share(profile="1g.10gb"), {"/ask/profile": "unknown_field"}),
+        (slices(memory_pct=10), {"/ask/memory_pct": "unknown_field"}),
+    ],
+)
+def test_each_wrong_field_of_a_share_has_its_word(raw: dict[str, Any], expected: dict[str, str]) -> None:
+    assert faults(raw) == expected
+
+
+@pytest.mark.parametrize("klass", [Class.ONLINE, Class.INTERACTIVE])
+def test_only_batch_work_may_take_more_than_its_guarantee(klass: Class) -> None:
+    yielding = ShareAsk(memory_mib=1, guaranteed=0, limit=100)
+    with pytest.raises(Invalid) as caught:
+        check_class(yielding, klass)
+    assert [(e.pointer, e.code) for e in caught.value.errors] == [("/ask/compute/limit", "only_batch_above")]
+    check_class(yielding, Class.BATCH)
+    check_class(ShareAsk(memory_mib=1, guaranteed=5, limit=5), klass)
+    check_class(MigAsk("1g.10gb"), klass)
