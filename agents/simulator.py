@@ -11,13 +11,13 @@ from typing import Any
 
 import pynvml
 
-from agents import simulator_calls, simulator_mig_calls
+from agents import simulator_calls, simulator_gpm, simulator_health_calls, simulator_mig_calls
 from agents.simulator_driver import Failure, Ret
 from agents.simulator_handles import Session
 
 _CALLS: dict[str, Any] = {
     name: call
-    for module in (simulator_calls, simulator_mig_calls)
+    for module in (simulator_calls, simulator_mig_calls, simulator_health_calls, simulator_gpm)
     for name, call in vars(module).items()
     if name.startswith("nvml")
 }

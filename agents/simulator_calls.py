@@ -34,8 +34,7 @@ _POLL_S = 0.02
 _MEMORY_V2 = 0x2000028
 _TEMPERATURE_V1 = 0x100000C
 _FABRIC_V2, _FABRIC_V3 = 0x2000024, 0x3000028
-_FABRIC_COMPLETED, _FABRIC_HEALTHY = 3, 1
-_GPM_SUPPORT_V1 = 1
+_FABRIC_COMPLETED = 3
 _WORDS = {
     Ret.NOT_SUPPORTED: "Not Supported",
     Ret.GPU_IS_LOST: "GPU is lost",
@@ -48,12 +47,16 @@ _WORDS = {
 def nvmlInitWithFlags(session: Session, flags: Any) -> None:
     session.read()
     with session.guard:
+        if not session.opened:
+            session.come()
         session.opened += 1
 
 
 def nvmlShutdown(session: Session) -> None:
     with session.guard:
         session.opened -= 1
+        if not session.opened:
+            session.go()
 
 
 def nvmlErrorString(session: Session, code: Any) -> bytes:
@@ -232,13 +235,7 @@ def nvmlDeviceGetGpuFabricInfoV(session: Session, device: Any, info: Any) -> Non
     struct.state = _FABRIC_COMPLETED
     struct.cliqueId = gpu.clique
     if struct.version == _FABRIC_V3:
-        struct.healthSummary = _FABRIC_HEALTHY
-
-
-def nvmlGpmQueryDeviceSupport(session: Session, device: Any, support: Any) -> None:
-    """This driver measures nothing by GPM."""
-    session.gpu(session.read(), device)
-    versioned(support, _GPM_SUPPORT_V1).isSupportedDevice = 0
+        struct.healthSummary = gpu.health
 
 
 def nvmlDeviceGetSupportedEventTypes(session: Session, device: Any, types: Any) -> None:
@@ -248,7 +245,7 @@ def nvmlDeviceGetSupportedEventTypes(session: Session, device: Any, types: Any) 
 
 def nvmlEventSetCreate(session: Session, event_set: Any) -> None:
     with session.guard:
-        handle = session.handle("events", len(session.wanted))
+        handle = session.handle("events", session.draw())
         session.wanted[handle] = {}
     put_handle(event_set, handle)
 
@@ -258,7 +255,7 @@ def nvmlDeviceRegisterEvents(session: Session, device: Any, types: Any, event_se
     gpu = session.gpu(machine, device)
     if number(types) & ~_XID_EVENT:
         raise Failure(Ret.NOT_SUPPORTED)
-    _wanted(session, event_set)[gpu.uuid] = machine.serial
+    _wanted(session, event_set)[gpu.uuid] = (gpu.epoch, machine.serial)
 
 
 def nvmlEventSetWait_v2(session: Session, event_set: Any, data: Any, timeout_ms: Any) -> None:
@@ -280,18 +277,25 @@ def nvmlEventSetWait_v2(session: Session, event_set: Any, data: Any, timeout_ms:
 
 
 def nvmlEventSetFree(session: Session, event_set: Any) -> None:
-    _wanted(session, event_set).clear()
+    handle = session.handle(*session.meaning(event_set, "events"))
+    with session.guard:
+        del session.wanted[handle]
+        session.drop(handle)
 
 
 def _next_event(session: Session, event_set: Any) -> Xid | None:
-    since = _wanted(session, event_set)
+    """A registration ends with a reset of its GPU."""
+    wanted = _wanted(session, event_set)
     with session.guard:
-        for event in session.read().xids:
-            if event.seq > since.get(event.gpu, event.seq):
-                since[event.gpu] = event.seq
+        machine = session.read()
+        epochs = {gpu.uuid: gpu.epoch for gpu in machine.gpus}
+        for event in machine.xids:
+            epoch, since = wanted.get(event.gpu, (None, event.seq))
+            if event.seq > since and epoch == epochs[event.gpu]:
+                wanted[event.gpu] = (epochs[event.gpu], event.seq)
                 return event
     return None
 
 
-def _wanted(session: Session, event_set: Any) -> dict[str, int]:
+def _wanted(session: Session, event_set: Any) -> dict[str, tuple[int, int]]:
     return session.wanted[session.handle(*session.meaning(event_set, "events"))]

@@ -81,8 +81,19 @@ def set_mode(machine: Machine, gpu: Gpu, mode: int) -> Ret:
     if resets and gpu.passthrough:
         return Ret.RESET_REQUIRED
     gpu.mig = gpu.pending
-    gpu.epoch += resets
+    if resets:
+        reset(gpu)
     return Ret.SUCCESS
+
+
+def reset(gpu: Gpu) -> None:
+    """What any reset does: handles are stale, instances gone, a wished mode and a remap of rows come true,
+    counters that live as long as the loaded driver begin anew."""
+    gpu.epoch += 1
+    gpu.mig = gpu.pending
+    gpu.instances = []
+    gpu.remap_pending = False
+    gpu.ecc_corrected = gpu.ecc_uncorrected = 0
 
 
 def need_permission(machine: Machine) -> None:
@@ -248,6 +259,13 @@ def children(
     ]
 
 
+def clients(machine: Machine) -> dict[str, str]:
+    """Living processes that have the driver open."""
+    return {
+        pid: began for pid, began in machine.clients.items() if simulator_processes.lives(int(pid), began)
+    }
+
+
 def load_pct(machine: Machine, gpu: Gpu) -> int:
     """How busy the whole GPU is; with MIG on the mean of its instances by size."""
     if not gpu.mig:
@@ -257,7 +275,7 @@ def load_pct(machine: Machine, gpu: Gpu) -> int:
 
 
 def instance_pct(machine: Machine, gpu: Gpu, instance: GpuInstance, inner: ComputeInstance) -> int:
-    said = machine.busy.get(mig_uuid(gpu, instance, inner))
+    said = machine.busy.get(mig_uuid(gpu, instance, inner)) if machine.busy else None
     return _load(said, children(machine, gpu, instance, inner))
 
 

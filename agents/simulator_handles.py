@@ -7,12 +7,15 @@ what it stands for was destroyed or reset. Not here: what the functions do.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agents import processes
+from agents import simulator_driver as driver
 from agents.simulator_driver import Failure, Ret
 from agents.simulator_state import ComputeInstance, Gpu, GpuInstance, Machine, Store
 
@@ -30,10 +33,15 @@ class Session:
         self._store = Store(folder)
         self._meanings: dict[int, tuple[Any, ...]] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}
+        self._drawn = 0
         self.guard = threading.RLock()
         self.opened = 0
-        #: Event sets: from which event on each registered GPU's errors are wanted.
-        self.wanted: dict[int, dict[str, int]] = {}
+        #: Event sets: of each registered GPU the number of its resets then, and from which event on.
+        self.wanted: dict[int, dict[str, tuple[int, int]]] = {}
+        #: What the buffers of GPM hold, by their numbers.
+        self.samples: dict[int, Any] = {}
+        #: When the energy of a GPU was last added up, and how much it was (mJ).
+        self.energy: dict[str, tuple[float, float]] = {}
 
     def read(self) -> Machine:
         return self._store.read()
@@ -41,13 +49,34 @@ class Session:
     def edit(self) -> AbstractContextManager[Machine]:
         return self._store.edit()
 
+    def come(self) -> None:
+        """This process now has the driver open; a real one knows it, too."""
+        with self.edit() as machine:
+            machine.clients = driver.clients(machine)
+            machine.clients[str(os.getpid())] = processes.started(os.getpid()) or ""
+
+    def go(self) -> None:
+        with self.edit() as machine:
+            machine.clients.pop(str(os.getpid()), None)
+
     def handle(self, *meaning: Any) -> int:
         """The same meaning has the same number."""
         with self.guard:
             if meaning not in self._numbers:
-                number = _FIRST + _STEP * len(self._numbers)
+                number = _FIRST + _STEP * self.draw()
                 self._numbers[meaning], self._meanings[number] = number, meaning
             return self._numbers[meaning]
+
+    def draw(self) -> int:
+        """A number that this process has not had before."""
+        with self.guard:
+            self._drawn += 1
+            return self._drawn
+
+    def drop(self, handle: int) -> None:
+        """From now on it means nothing."""
+        with self.guard:
+            self._numbers.pop(self._meanings.pop(handle, ()), None)
 
     def gpu_handle(self, gpu: Gpu) -> int:
         return self.handle("gpu", gpu.uuid, gpu.epoch)

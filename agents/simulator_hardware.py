@@ -11,10 +11,26 @@ from agents.simulator_state import PLAIN, Gpu
 from pool.core import mig
 
 _NAMED_GB = re.compile(r"(\d+)gb", re.IGNORECASE)
+#: NVML's bits by the names they are known by.
+THROTTLE = {
+    "idle": 0x1,
+    "applications_clocks": 0x2,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal": 0x20,
+    "hw_thermal": 0x40,
+    "power_brake": 0x80,
+}
 _IDLE_W, _BUSY_W = 70, 600
 _IDLE_C, _BUSY_C = 31, 72
+_IDLE_MHZ, _BUSY_MHZ, _SLOWED_MHZ = 345, 1980, 1200
+_MEMORY_MHZ = 2619
 #: Cards without NVLink; they and everything before Hopper know no fabric.
 _NO_FABRIC = ("RTX-PRO-6000-96GB", "H100-94GB")
+#: Links of those that are bridged in pairs; all other cards with NVLink are wired to switches.
+_BRIDGED = {"A30-24GB": 4, "H100-94GB": 12}
+_SWITCHED = {"ampere": 12, "hopper": 18, "blackwell": 18}
 
 
 def model(gpu: Gpu) -> mig.Model | None:
@@ -75,6 +91,47 @@ def _named_mib(name: str) -> int:
 def has_fabric(gpu: Gpu) -> bool:
     entry = model(gpu)
     return entry is not None and entry.arch != "ampere" and entry.name not in _NO_FABRIC
+
+
+def links(gpu: Gpu) -> int:
+    """NVLinks that the card has."""
+    entry = model(gpu)
+    if entry is None or entry.name.startswith("RTX"):
+        return 0
+    return _BRIDGED.get(entry.name, _SWITCHED[entry.arch])
+
+
+def bridged(gpu: Gpu) -> bool:
+    """Whether its links lead to one other card instead of to switches."""
+    return gpu.model in _BRIDGED
+
+
+def has_gpm(gpu: Gpu) -> bool:
+    """Hopper and later."""
+    entry = model(gpu)
+    return entry is not None and entry.arch != "ampere"
+
+
+def has_memory_sensor(gpu: Gpu) -> bool:
+    """Those with HBM."""
+    entry = model(gpu)
+    return entry is not None and not entry.name.startswith("RTX")
+
+
+def throttle_bits(gpu: Gpu, load_pct: int) -> int:
+    if gpu.throttle is not None:
+        return gpu.throttle
+    return 0 if load_pct else THROTTLE["idle"]
+
+
+def sm_mhz(gpu: Gpu, load_pct: int) -> int:
+    if not load_pct:
+        return _IDLE_MHZ
+    return _SLOWED_MHZ if throttle_bits(gpu, load_pct) & ~THROTTLE["idle"] else _BUSY_MHZ
+
+
+def memory_mhz() -> int:
+    return _MEMORY_MHZ
 
 
 def milliwatts(load_pct: int) -> int:

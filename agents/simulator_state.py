@@ -43,6 +43,26 @@ PLAIN = {
 }
 
 
+#: A driver of 2021: its version, and functions that came with later ones.
+OLD_DRIVER = "470.256.02"
+NEWER_CALLS = (
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
+    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetTemperatureV",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlGpmQueryDeviceSupport",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleFree",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMigSampleGet",
+    "nvmlGpmMetricsGet",
+)
+
+
 class ComputeInstance(msgspec.Struct, kw_only=True):
     """`start` and `size` are compute slices; `serial` tells it from a later one of the same id."""
 
@@ -65,7 +85,10 @@ class GpuInstance(msgspec.Struct, kw_only=True):
 
 
 class Gpu(msgspec.Struct, kw_only=True):
-    """`epoch` counts resets, each of which makes every handle stale. `busy` is percent while MIG is off."""
+    """`epoch` counts resets, each of which makes every handle stale. `busy` is percent while MIG is off.
+
+    `throttle` are NVML's bits, None: as its load makes them. `health` is NVML's summary of the fabric.
+    """
 
     uuid: str
     index: int
@@ -79,10 +102,23 @@ class Gpu(msgspec.Struct, kw_only=True):
     cluster: str | None = None
     clique: int = 0
     instances: list[GpuInstance] = []
+    compute_mode: int = 0
+    throttle: int | None = None
+    ecc_corrected: int = 0
+    ecc_uncorrected: int = 0
+    remapped_correctable: int = 0
+    remapped_uncorrectable: int = 0
+    remap_pending: bool = False
+    remap_failed: bool = False
+    links_down: int = 0
+    health: int = 1
 
 
 class Child(msgspec.Struct, kw_only=True):
-    """A real process that this machine's driver reports on a GPU; `started` guards against a reused pid."""
+    """A real process that this machine's driver reports on a GPU; `started` guards against a reused pid.
+
+    `ours` False: it was started elsewhere, and is never ended from here.
+    """
 
     pid: int
     started: str
@@ -90,6 +126,7 @@ class Child(msgspec.Struct, kw_only=True):
     gi: int | None
     ci: int | None
     memory_mib: int
+    ours: bool = True
 
 
 class Xid(msgspec.Struct, kw_only=True):
@@ -108,6 +145,7 @@ class Machine(msgspec.Struct, kw_only=True):
     `permission` False: orders answer NO_PERMISSION. `missing` are C functions that this
     driver lacks; `faults` are the codes with which the next calls of a function fail.
     `profiles_when_off`: whether profiles are answered while MIG is off (drivers differ).
+    `clients` are the processes that have the driver open: pid -> when it began.
     """
 
     seed: str
@@ -123,6 +161,7 @@ class Machine(msgspec.Struct, kw_only=True):
     children: list[Child] = []
     busy: dict[str, int] = {}  # percent by MIG UUID
     xids: list[Xid] = []
+    clients: dict[str, str] = {}
 
     def draw(self) -> int:
         """A number that this machine never gives again."""
@@ -198,12 +237,13 @@ def create_state(
     cluster: str | None = None,
     clique: int = 0,
     mig: Sequence[int] = (),
+    old_driver: bool = False,
 ) -> None:
     """Make a machine of `spec` ("8xH100-80GB", "4xGB200-186GB", "2xL40S-48GB", joined by "+").
 
     Keeps a state that is there. `seed` (the node's name) fixes machine id and GPU UUIDs;
     `cluster` is the NVLink domain's UUID; `mig` are the indices of GPUs that begin in MIG mode.
-    Raises ValueError for an unknown model, a bad count or index.
+    `old_driver`: one without the newest calls. Raises ValueError for an unknown model, a bad count or index.
     """
     domain = None if cluster is None else _domain(cluster)
     gpus = [
@@ -216,6 +256,8 @@ def create_state(
         gpus[index].mig = gpus[index].pending = True
     machine_id = uuid.uuid5(_NAMESPACE, f"machine {seed}").hex
     machine = Machine(seed=seed, machine_id=machine_id, boot_id=str(uuid.uuid4()), gpus=gpus)
+    if old_driver:
+        machine.driver, machine.missing = OLD_DRIVER, list(NEWER_CALLS)
     Store(folder).create(machine)
 
 

@@ -8,32 +8,36 @@ ValueError for what makes no sense.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from gettext import gettext as _
 from pathlib import Path
 
-from agents import simulator_processes
+from agents import processes, simulator_driver, simulator_processes
 from agents.simulator_driver import children, mig_devices, mig_uuid
-from agents.simulator_hardware import model, profile_mib, total_mib
+from agents.simulator_hardware import THROTTLE, model, profile_mib, total_mib
 from agents.simulator_state import Child, Gpu, GpuInstance, Machine, Store, Xid
 
 #: The error that says "GPU has fallen off the bus".
 XID_LOST = 79
 _KEPT_XIDS = 100
+_PROHIBITED = 2
 PROCESS_MIB = 512
 
 
 def reboot(folder: Path) -> None:
     """As a real one: processes and instances are gone, MIG mode stays on Ampere only
-    (where a pending change comes true), a lost GPU is back, the boot id is new."""
+    (where a pending change comes true), a lost GPU is back, the boot id is new.
+
+    Who has the driver open keeps it: a simulated machine boots under its agent."""
     with Store(folder).edit() as machine:
         _end(machine)
         for gpu in machine.gpus:
             entry = model(gpu)
-            gpu.mig = gpu.pending = gpu.pending and entry is not None and entry.mode_change == "reset"
-            gpu.epoch += 1
+            gpu.pending = gpu.pending and entry is not None and entry.mode_change == "reset"
+            simulator_driver.reset(gpu)
             gpu.lost = False
-            gpu.busy = None
-            gpu.instances = []
+            gpu.busy = gpu.throttle = None
+            gpu.compute_mode = gpu.links_down = 0
         machine.busy, machine.xids = {}, []
         machine.boot_id = str(uuid.uuid4())
 
@@ -59,32 +63,116 @@ def lose(folder: Path, gpu: int) -> None:
         _gpu(machine, gpu).lost = True
 
 
+def reset(folder: Path, gpu_uuid: str) -> None:
+    """As `nvidia-smi --gpu-reset`: refused (ValueError) while anybody has the driver open or computes,
+    without permission, where a virtual machine cannot, and for a lost GPU, which it does not cure."""
+    with Store(folder).edit() as machine:
+        gpu = machine.gpu(gpu_uuid)
+        if gpu is None:
+            raise LookupError(_("there is no GPU {uuid}").format(uuid=gpu_uuid))
+        holders = [*(str(child.pid) for child in children(machine, gpu)), *simulator_driver.clients(machine)]
+        if gpu.lost:
+            raise ValueError(_("GPU {uuid} is lost and cannot be reset").format(uuid=gpu_uuid))
+        if gpu.passthrough or not machine.permission:
+            raise ValueError(_("GPU {uuid} cannot be reset here").format(uuid=gpu_uuid))
+        if holders:
+            raise ValueError(
+                _("GPU {uuid} is in use by {pids}").format(uuid=gpu_uuid, pids=", ".join(holders))
+            )
+        simulator_driver.reset(gpu)
+
+
+def ecc(folder: Path, gpu: int, *, corrected: int = 0, uncorrected: int = 0) -> None:
+    """So many more errors of memory since the driver came up."""
+    if min(corrected, uncorrected) < 0:
+        raise ValueError(_("errors never become fewer"))
+    with Store(folder).edit() as machine:
+        card = _gpu(machine, gpu)
+        card.ecc_corrected += corrected
+        card.ecc_uncorrected += uncorrected
+
+
+def remap(folder: Path, gpu: int, *, correctable: bool = False, failed: bool = False) -> None:
+    """One more row of memory is replaced, which the next reset completes, or could not be."""
+    with Store(folder).edit() as machine:
+        card = _gpu(machine, gpu)
+        if failed:
+            card.remap_failed = True
+            return
+        card.remap_pending = True
+        card.remapped_correctable += int(correctable)
+        card.remapped_uncorrectable += int(not correctable)
+
+
+def throttle(folder: Path, gpu: int, *reasons: str) -> None:
+    """Clocks are held down for these reasons; without any, as the load makes them."""
+    for reason in reasons:
+        if reason not in THROTTLE:
+            raise ValueError(
+                _("{reason!r} is none of: {known}").format(reason=reason, known=", ".join(THROTTLE))
+            )
+    with Store(folder).edit() as machine:
+        _gpu(machine, gpu).throttle = sum({THROTTLE[reason] for reason in reasons}) if reasons else None
+
+
+def links_down(folder: Path, gpu: int, count: int) -> None:
+    """So many of its NVLinks are down, until a reboot."""
+    if count < 0:
+        raise ValueError(_("{number} is no count").format(number=count))
+    with Store(folder).edit() as machine:
+        _gpu(machine, gpu).links_down = count
+
+
 def process(
-    folder: Path, gpu: int, slice: int | None = None, uid: int | None = None, memory_mib: int = PROCESS_MIB
+    folder: Path,
+    gpu: int,
+    slice: int | None = None,
+    uid: int | None = None,
+    memory_mib: int = PROCESS_MIB,
+    *,
+    argv: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> int:
     """Start a real idle process that the driver reports on the GPU, or on its
     `slice`-th instance by start (needed while MIG is on). Returns its pid.
 
+    `argv` is another program, which must idle, too; `env` is added to its environment.
     Raises PermissionError when this user may not start one for `uid`.
     """
     with Store(folder).edit() as machine:
-        card = _gpu(machine, gpu)
-        if card.lost:
-            raise ValueError(_("GPU {gpu} is lost").format(gpu=gpu))
-        instance, limit = _room_for_process(card, gpu, slice)
-        used = sum(child.memory_mib for child in children(machine, card, instance))
-        if not 0 <= memory_mib <= limit - used:
-            raise ValueError(
-                _("{wanted} MiB do not fit: {free} MiB are free").format(wanted=memory_mib, free=limit - used)
-            )
-        pid, started = simulator_processes.start(uid)
-        machine.children = [
-            one for one in machine.children if simulator_processes.lives(one.pid, one.started)
-        ]
-        gi, ci = (instance.id, instance.inner[0].id) if instance else (None, None)
-        child = Child(pid=pid, started=started, gpu=card.uuid, gi=gi, ci=ci, memory_mib=memory_mib)
+        child = _child(machine, gpu, slice, memory_mib)
+        child.pid, child.started = simulator_processes.start(uid, argv, env)
         machine.children.append(child)
-    return pid
+    return child.pid
+
+
+def attach(folder: Path, gpu: int, pid: int, slice: int | None = None, memory_mib: int = PROCESS_MIB) -> None:
+    """From now on the driver reports this living process, too. It is never ended from here."""
+    began = processes.started(pid)
+    if began is None:
+        raise LookupError(_("there is no process {pid}").format(pid=pid))
+    with Store(folder).edit() as machine:
+        child = _child(machine, gpu, slice, memory_mib)
+        child.pid, child.started, child.ours = pid, began, False
+        machine.children.append(child)
+
+
+def _child(machine: Machine, gpu: int, slice: int | None, memory_mib: int) -> Child:
+    """A place on the GPU for a process that is still to be named; forgets those that ended."""
+    card = _gpu(machine, gpu)
+    if card.lost:
+        raise ValueError(_("GPU {gpu} is lost").format(gpu=gpu))
+    if card.compute_mode == _PROHIBITED:
+        raise ValueError(_("GPU {gpu} takes no process: its compute mode is prohibited").format(gpu=gpu))
+    instance, limit = _room_for_process(card, gpu, slice)
+    used = sum(child.memory_mib for child in children(machine, card, instance))
+    if not 0 <= memory_mib <= limit - used:
+        raise ValueError(
+            _("{wanted} MiB do not fit: {free} MiB are free").format(wanted=memory_mib, free=limit - used)
+        )
+    machine.children = [one for one in machine.children if simulator_processes.lives(one.pid, one.started)]
+    gi, ci = (instance.id, instance.inner[0].id) if instance else (None, None)
+    return Child(pid=0, started="", gpu=card.uuid, gi=gi, ci=ci, memory_mib=memory_mib)
 
 
 def _room_for_process(card: Gpu, gpu: int, slice: int | None) -> tuple[GpuInstance | None, int]:
@@ -139,7 +227,7 @@ def _end(machine: Machine) -> int:
     running = [
         (child.pid, child.started)
         for child in machine.children
-        if simulator_processes.lives(child.pid, child.started)
+        if child.ours and simulator_processes.lives(child.pid, child.started)
     ]
     simulator_processes.stop(running)
     machine.children = []

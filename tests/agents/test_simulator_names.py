@@ -278,9 +278,10 @@ def test_figures_without_a_source_are_filled_in(start: Callable[..., Path]) -> N
     assert (info.memorySizeMB, info.multiprocessorCount) == (189471 * 4 // 8, 3)
 
 
-def test_gpm_is_not_supported(start: Callable[..., Path]) -> None:
-    start("1xH100-80GB")
-    assert n.nvmlGpmQueryDeviceSupport(n.nvmlDeviceGetHandleByIndex(0)).isSupportedDevice == 0
+def test_gpm_is_there_from_hopper_on(start: Callable[..., Path]) -> None:
+    start("1xH100-80GB+1xA100-40GB+1xL40S-48GB")
+    devices = [n.nvmlDeviceGetHandleByIndex(index) for index in range(3)]
+    assert [n.nvmlGpmQueryDeviceSupport(one).isSupportedDevice for one in devices] == [1, 0, 0]
 
 
 def test_bus_ids_and_minor_numbers_are_distinct(start: Callable[..., Path]) -> None:
