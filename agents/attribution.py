@@ -157,16 +157,24 @@ def _by_device(facts: Facts, claim: Claim) -> bool:
 
 
 def _by_label(facts: Facts, claim: Claim) -> bool:
-    labels = facts.labels
-    return labels.allocation == claim.allocation or _is(labels.reservation, claim.reservation)
+    return facts.labels.allocation == claim.allocation
+
+
+def _by_reservations_label(facts: Facts, claim: Claim) -> bool:
+    return _is(facts.labels.reservation, claim.reservation)
 
 
 def _by_environment(facts: Facts, claim: Claim) -> bool:
-    """A variable is anybody's to set; it counts for the holder's own accounts and for root in a container."""
-    named = facts.marks.get("GPUPOOL_ALLOCATION") == claim.allocation or _is(
-        facts.marks.get("GPUPOOL_RESERVATION"), claim.reservation
-    )
-    return named and (facts.root_inside or facts.user in claim.users)
+    return _counts(facts, claim) and facts.marks.get("GPUPOOL_ALLOCATION") == claim.allocation
+
+
+def _by_reservations_environment(facts: Facts, claim: Claim) -> bool:
+    return _counts(facts, claim) and _is(facts.marks.get("GPUPOOL_RESERVATION"), claim.reservation)
+
+
+def _counts(facts: Facts, claim: Claim) -> bool:
+    """A variable is anybody's to set: it counts for the holder's own accounts and root in a container."""
+    return facts.root_inside or facts.user in claim.users
 
 
 def _by_user(facts: Facts, claim: Claim) -> bool:
@@ -179,9 +187,12 @@ def _is(said: str | None, reservation: str) -> bool:
     return bool(reservation) and said == reservation
 
 
+#: The strongest first; what names the very allocation comes before what names its reservation.
 _PROOFS: tuple[tuple[str, Callable[[Facts, Claim], bool]], ...] = (
     ("cdi", _by_device),
     ("label", _by_label),
+    ("label", _by_reservations_label),
     ("environment", _by_environment),
+    ("environment", _by_reservations_environment),
     ("user", _by_user),
 )

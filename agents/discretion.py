@@ -10,7 +10,7 @@ HIDDEN = "***"
 
 #: Names whose value is nobody's business: `--hf-token X`, `DB_PASSWORD=X`, `apikey:X`.
 _NAMES = (
-    r"[\w.-]*(?:token|secret|passwd|password|passphrase|pwd|api[_-]?key|access[_-]?key"
+    r"[\w.-]*(?:token(?!s|iz)|secret|passwd|password|passphrase|pwd|api[_-]?key|access[_-]?key"
     r"|private[_-]?key|credentials?|authorization|bearer)[\w.-]*"
 )
 _OPTION = re.compile(rf"-{{1,2}}{_NAMES}", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""One line to terminals: a holder's 10 minutes before the end and at a notice, and users' of an unbooked GPU."""
+"""One line to terminals: to a holder before the end and at a notice, to users of a GPU that nobody booked."""
 
 from __future__ import annotations
 
