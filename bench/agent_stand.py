@@ -1,4 +1,4 @@
-"""What an agent under measurement stands on: a portal that only answers, and a broker it is sent commands by."""
+"""What an agent under measurement stands on: a portal that only answers, and a broker for commands."""
 
 from __future__ import annotations
 
