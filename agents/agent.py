@@ -8,6 +8,7 @@ from functools import partial
 
 from agents import config, worker
 from agents.apply import Applier
+from agents.dcgm import Dcgm
 from agents.driver import Driver
 from agents.gpu import DriverRefusal
 from agents.parts import assemble
@@ -24,7 +25,7 @@ class Agent:
         self._own = own
         self._line = worker.Line()
         boot_id = partial(config.boot_id, place, simulated=simulated)
-        self._parts = assemble(place, Driver(), boot_id, own)
+        self._parts = assemble(place, Driver(Dcgm(own.dcgm_url)), boot_id, own)
         who = Who(
             agent=version,
             node=own.node,
@@ -34,7 +35,7 @@ class Agent:
             report_s=own.report_s,
         )
         self._applier = Applier(own.node, self._parts)
-        door = portal(own.portal)
+        door = portal(own.portal, own.ca_file)
         self._watch = Watch(who, door, self._parts, self._applier, lambda: self._line.up, own.exports_on)
 
     def start(self) -> None:
@@ -49,7 +50,14 @@ class Agent:
         if self._own.broker_url is None:
             stopping.wait()
             return
-        worker.run(self._own.broker_url, self._own.node, self._applier.offer, self._line, stopping)
+        worker.run(
+            self._own.broker_url,
+            self._own.node,
+            self._applier.offer,
+            self._line,
+            stopping,
+            ca_file=self._own.ca_file,
+        )
 
     def stop(self, patience_s: float) -> None:
         self._watch.stop(patience_s)

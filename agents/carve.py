@@ -1,13 +1,14 @@
 """Carries a plan out on one GPU, with the record written before and after each change.
 
 Whatever can be done is done, and the first thing that could not is the trouble.
-Running processes are left alone: a slice in use stays, and says so.
+Running processes are left alone: a slice in use stays, and says so. Not here:
+the changes of a whole GPU's modes (agents.modes).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +16,13 @@ from functools import partial
 from msgspec.structs import replace
 
 from agents.gpu import DriverRefusal, Gpu, Instance
+from agents.modes import Modes, refuse_users
 from agents.parts import Parts
 from agents.plan import Plan, in_force, make_plan, overlap, span_of
-from agents.record import Made
+from agents.record import Made, Whole
 from pool.core.wire import Command, Held, Trouble
 
 log = logging.getLogger("agents.carve")
-
 
 Forbidden = Callable[[str], str | None]
 
@@ -53,13 +54,14 @@ class _Attempt:
         self._driver = parts.driver
         self._ledger = parts.ledger
         self._forbidden = forbidden
+        self._modes = Modes(command.gpu, parts, self._check)
         self._troubles: list[Trouble] = []
         self._news = False
 
     def run(self) -> Outcome:
         self._tried(self._approach)
         self._tried(self._settle)
-        return Outcome(self._troubles[0] if self._troubles else None, self._news)
+        return Outcome(self._troubles[0] if self._troubles else None, self._news or self._modes.news)
 
     def _tried(self, step: Callable[[], None]) -> bool:
         """A refusal ends its step only; True when there was none."""
@@ -88,7 +90,7 @@ class _Attempt:
             raise DriverRefusal(reason)
 
     def _look(self) -> Gpu:
-        gpu = self._driver.gpu(self._uuid)
+        gpu = self._modes.look()
         if self._command.layout.mig and gpu.mig_capable is False:
             raise DriverRefusal("not_supported", None, "this GPU cannot do MIG")
         if gpu.mig_capable is None or gpu.instances is None:
@@ -99,28 +101,52 @@ class _Attempt:
         return make_plan(self._command.layout, gpu, self._ledger.gpu(self._uuid))
 
     def _approach(self) -> None:
+        """Ends before beginnings: what nobody wants any more is taken first, and given only what is there."""
         self._check()
         gpu = self._look()
         self._ledger.want(self._command)
-        plan, layout = self._plan(gpu), self._command.layout
+        plan = self._plan(gpu)
         self._ledger.drop(self._uuid, plan.gone)
-        for _, held in plan.keep:
+        for _, held in (*plan.keep, *plan.adopt):
             self._tried(partial(self._keep, held))
-        self._tried(self._hand_out)
-        if layout.sharing is None:
-            self._tried(self._share)
+        self._tried(self._keep_whole)
+        standing = self._take(gpu, plan)
+        if plan.reset is not None:
+            if standing or plan.blocked:
+                return
+            self._modes.reset(plan.reset)
+            plan = self._plan(self._look())
+        self._give(plan, standing)
+
+    def _take(self, gpu: Gpu, plan: Plan) -> list[Instance]:
+        """Close the ways in, end shares and destroy; returns the instances that could not be destroyed."""
+        self._tried(partial(self._hand_out, gpu))
+        if self._command.layout.sharing is None:
+            self._tried(partial(self._share, gpu))
         standing = [one for one in plan.destroy if not self._tried(partial(self._destroy, one))]
         for _, foreign in plan.blocked:
             name = foreign.profile or foreign.profile_id
             self._note(DriverRefusal("foreign", None, f"{name} at {foreign.start} is not ours"))
-        if plan.switch is not None and not standing:
-            self._switch(plan.switch)
+        return standing
+
+    def _give(self, plan: Plan, standing: Collection[Instance]) -> None:
+        """A mode that does not change, or instances that are not as ordered, leave the rest as it is."""
+        layout = self._command.layout
+        if plan.compute_mode and not self._tried(partial(self._modes.compute, plan.compute_mode)):
+            return
+        if plan.switch is not None:
+            if standing:
+                return
+            self._modes.switch(plan.switch)
         for held in plan.create:
             if not any(overlap(held, one) for one in standing):
                 self._tried(partial(self._create, held))
+        if not plan.blocked:
+            self._hand_over()
+        gpu = self._modes.look()
         if layout.sharing is not None:
-            self._tried(self._share)
-        self._tried(self._hand_out)
+            self._share(gpu)
+        self._hand_out(gpu)
 
     def _keep(self, held: Held) -> None:
         """The instance stays as it is; only its holder on record may change."""
@@ -137,16 +163,6 @@ class _Attempt:
         self._news = True
         log.info("%s: destroyed %s at %d", self._uuid, instance.profile, instance.start)
 
-    def _switch(self, on: bool) -> None:
-        self._check()
-        # Asked with a process in the way, the driver would keep the change pending for the next reset.
-        users = self._driver.gpu(self._uuid).processes
-        if users:
-            raise DriverRefusal("in_use", None, "the MIG mode cannot change", users)
-        self._driver.set_mig_mode(self._uuid, on)
-        self._news = True
-        log.info("%s: MIG mode %s", self._uuid, "on" if on else "off")
-
     def _create(self, held: Held) -> None:
         """The note that it may be there comes first: a crash leaves it, and the next start adopts."""
         assert held.profile_id is not None
@@ -162,13 +178,44 @@ class _Attempt:
         self._news = True
         log.info("%s: made %s at %d", self._uuid, held.profile, held.start)
 
-    def _share(self) -> None:
-        gpu = self._driver.gpu(self._uuid)
+    def _forget_unless_there(self, held: Held) -> None:
+        there = self._driver.gpu(self._uuid).instances
+        if there is not None and span_of(held) not in {span_of(one) for one in there}:
+            self._ledger.drop(self._uuid, [span_of(held)])
+
+    def _keep_whole(self) -> None:
+        """A whole GPU stays with its owner; only the allocation on record may change."""
+        for held in self._wholes():
+            record = self._ledger.gpu(self._uuid)
+            same = record.whole is not None and record.whole.owner == held.owner
+            # A record of an earlier version does not name the holder of what is in force.
+            known = record.whole is None and record.applied == self._command.generation
+            if same or known or held.adopt:
+                self._hand(held)
+
+    def _hand_over(self) -> None:
+        """A whole GPU comes to a new owner only when nobody else computes on it any more."""
+        for held in self._wholes():
+            refuse_users(self._modes.look(), "somebody else is still on it", {held.allocation})
+            self._hand(held)
+
+    def _wholes(self) -> list[Held]:
+        """Those who hold the whole GPU and do not have it on record yet: one at most."""
+        had, layout = self._ledger.gpu(self._uuid).whole, self._command.layout
+        whole = not layout.mig and layout.sharing is None
+        return [one for one in layout.held if whole and had != _whole(one)]
+
+    def _hand(self, held: Held) -> None:
+        self._check()
+        self._ledger.hand(self._uuid, _whole(held))
+        self._news = True
+
+    def _share(self, gpu: Gpu) -> None:
         self._news |= self._parts.sharing.bring(gpu, self._command.layout, self._check)
 
-    def _hand_out(self) -> None:
+    def _hand_out(self, gpu: Gpu) -> None:
         """Whoever holds something that is in force gets in, everybody else out."""
-        gpu, layout, sharing = self._driver.gpu(self._uuid), self._command.layout, self._parts.sharing
+        layout, sharing = self._command.layout, self._parts.sharing
         standing = sharing.standing(gpu, layout) if layout.sharing else ()
         names = in_force(layout, gpu, self._ledger.gpu(self._uuid), standing)
         held = tuple(one for one in layout.held if one.allocation in names)
@@ -177,17 +224,15 @@ class _Attempt:
         }
         self._news |= self._parts.access.bring(gpu, replace(layout, held=held), settings, self._check)
 
-    def _forget_unless_there(self, held: Held) -> None:
-        there = self._driver.gpu(self._uuid).instances
-        if there is not None and span_of(held) not in {span_of(one) for one in there}:
-            self._ledger.drop(self._uuid, [span_of(held)])
-
     def _settle(self) -> None:
         """Only what reads back as ordered counts as applied."""
         if self._troubles:
             return
-        left = self._plan(self._look())
-        if left.changes_gpu or left.blocked:
+        layout, gpu = self._command.layout, self._look()
+        left = self._plan(gpu)
+        standing = self._parts.sharing.standing(gpu, layout) if layout.sharing else ()
+        there = in_force(layout, gpu, self._ledger.gpu(self._uuid), standing)
+        if left.changes_gpu or left.blocked or len(there) < len(layout.held):
             raise DriverRefusal("driver", None, "the GPU does not read back as ordered")
         if self._ledger.gpu(self._uuid).applied != self._command.generation:
             self._news = True
@@ -204,3 +249,7 @@ def _made(held: Held, *, making: bool = False) -> Made:
         owner=held.owner,
         state="making" if making else "made",
     )
+
+
+def _whole(held: Held) -> Whole:
+    return Whole(allocation=held.allocation, owner=held.owner)

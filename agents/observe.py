@@ -14,7 +14,7 @@ from agents.gpu import DriverRefusal, Gpu, Inventory
 from agents.parts import Parts
 from agents.plan import in_force
 from agents.record import GpuRecord, Record
-from pool.core.wire import ShareSeen
+from pool.core.wire import Held, ShareSeen
 
 log = logging.getLogger("agents.observe")
 
@@ -31,6 +31,11 @@ class Card:
     shares: tuple[ShareSeen, ...] = ()
     held: tuple[str, ...] = ()
 
+    @property
+    def in_force(self) -> tuple[Held, ...]:
+        wanted = self.record.wanted.layout.held if self.record.wanted else ()
+        return tuple(one for one in wanted if one.allocation in self.held)
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -41,9 +46,19 @@ class Seen:
     cards: tuple[Card, ...]
 
     @property
-    def held(self) -> frozenset[str]:
-        """Allocations in force anywhere on the node."""
-        return frozenset(one for card in self.cards for one in card.held)
+    def in_force(self) -> dict[str, Held]:
+        """What holds anywhere on the node now, by allocation."""
+        return {held.allocation: held for card in self.cards for held in card.in_force}
+
+    @property
+    def held(self) -> dict[str, tuple[str, ...]]:
+        """Allocations in force, by GPU UUID."""
+        return {card.gpu.uuid: card.held for card in self.cards}
+
+    @property
+    def shares(self) -> dict[str, tuple[ShareSeen, ...]]:
+        """By GPU UUID."""
+        return {card.gpu.uuid: card.shares for card in self.cards}
 
 
 class Observer:
@@ -56,7 +71,10 @@ class Observer:
 
     def look(self) -> Seen:
         inventory, record = self._look()
-        self.last = self._understand(inventory, record)
+        seen = self._understand(inventory, record)
+        marked = self._parts.busy.mark(seen.inventory.gpus)
+        cards = tuple(replace(card, gpu=gpu) for card, gpu in zip(seen.cards, marked, strict=True))
+        self.last = Seen(replace(inventory, gpus=marked), record, cards)
         return self.last
 
     def again(self, seen: Seen) -> Seen:

@@ -38,15 +38,25 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
         return self.profile_id, self.start, self.size
 
 
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom the whole GPU was handed to. It outlives a boot, since nothing has to be made again."""
+
+    allocation: str
+    owner: str
+
+
 class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`wanted` is the newest command acted on, `applied` the newest generation read back as
     done in this boot, `made` the instances of ours in this boot. `reset` is the number of the
-    newest reset that was carried out."""
+    newest reset that was carried out. `compute_mode` is what the GPU was in before it was closed
+    to processes, None while it is not closed by us."""
 
     wanted: Command | None = None
     applied: int = 0
     made: tuple[Made, ...] = ()
     reset: int = 0
+    whole: Whole | None = None
+    compute_mode: str | None = None
 
     @property
     def generation(self) -> int:
@@ -54,6 +64,13 @@ class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     def owns(self, span: Span) -> Made | None:
         return next((made for made in self.made if made.span == span), None)
+
+    def has_whole(self, allocation: str) -> bool:
+        """Whether the whole GPU is that allocation's. An older record does not say, and counts by what
+        was applied."""
+        if self.whole is None:
+            return 0 < self.applied == self.generation
+        return self.whole.allocation == allocation
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +129,24 @@ class Ledger:
     def applied(self, uuid: str, generation: int) -> None:
         self._change(uuid, lambda gpu: replace(gpu, applied=generation))
 
+    def reset(self, uuid: str, number: int) -> None:
+        """It was reset, and with that its instances and its compute mode are gone."""
+        self._change(uuid, lambda gpu: replace(gpu, reset=number, made=(), compute_mode=None))
+
+    def hand(self, uuid: str, whole: Whole | None) -> None:
+        """Note whom the whole GPU belongs to now."""
+        self._change(uuid, lambda gpu: replace(gpu, whole=whole))
+
+    def closed(self, uuid: str, before: str | None) -> None:
+        """Note the compute mode to go back to; None when the GPU is open again."""
+        self._change(uuid, lambda gpu: replace(gpu, compute_mode=before))
+
+    def forbidden(self, uuid: str) -> str | None:
+        """Why this GPU must not be changed now (frozen, observe), or None."""
+        if self._place.is_frozen() or self._record.frozen:
+            return "frozen"
+        return None if uuid in self._record.manage else "observe"
+
     def put(self, uuid: str, made: Made) -> None:
         """Note an instance, in place of one at the same span."""
         self._change(uuid, lambda gpu: replace(gpu, made=(*_without(gpu, [made.span]), made)))
@@ -147,8 +182,13 @@ def _load(place: Place, boot_id: str) -> Record:
 
 
 def _after_boot(record: Record, boot_id: str) -> Record:
-    gpus = {uuid: replace(gpu, made=(), applied=0) for uuid, gpu in record.gpus.items()}
-    return replace(record, boot_id=boot_id, gpus=gpus)
+    return replace(record, boot_id=boot_id, gpus={uuid: _booted(gpu) for uuid, gpu in record.gpus.items()})
+
+
+def _booted(gpu: GpuRecord) -> GpuRecord:
+    """A boot resets every GPU, so that a reset that was wanted is done."""
+    wanted = gpu.wanted.layout.reset if gpu.wanted else 0
+    return replace(gpu, made=(), applied=0, compute_mode=None, reset=max(gpu.reset, wanted))
 
 
 def _without(gpu: GpuRecord, spans: Sequence[Span]) -> tuple[Made, ...]:

@@ -2,25 +2,100 @@
 
 from __future__ import annotations
 
+import logging
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import msgspec
+
 from agents.happened import Log
-from agents.place import Place
+from agents.place import Place, write_whole
+
+log = logging.getLogger("agents.units")
+
+SYSTEMCTL = ("systemctl",)
+#: A service that takes longer to stop or to start is left to itself.
+LONGEST_S = 60.0
 
 
 class Units:
-    """`names` are systemd units from the configuration; which were stopped is on disk until they run again."""
+    """`names` are systemd units from the configuration; which were stopped is on disk until they run again.
 
-    def __init__(self, place: Place, names: Sequence[str], log: Log) -> None:
+    They are stopped in reverse and started in the order given, so that what needs
+    another comes after it. One thread calls this (the applier).
+    """
+
+    def __init__(
+        self, place: Place, names: Sequence[str], log: Log, systemctl: Sequence[str] = SYSTEMCTL
+    ) -> None:
         self._place = place
-        self._names = names
+        self._names = tuple(names)
         self._log = log
+        self._systemctl = tuple(systemctl)
+        self._stopped = _load(place)
 
     def start_again(self) -> None:
-        """At agent start: start what an earlier agent stopped and did not start again."""
+        """Start what was stopped and does not run yet: by an earlier agent, or because it did not start."""
+        if not self._stopped:
+            return
+        names, self._stopped = self._stopped, ()
+        left = [name for name in names if not self._do("start", name)]
+        self._keep(left)
+        started = [name for name in names if name not in left]
+        if started:
+            self._log.add("pause", f"started again: {', '.join(started)}", started=started)
+        if left:
+            self._log.add("pause", f"did not start again: {', '.join(left)}", left=left)
 
     @contextmanager
     def paused(self, check: Callable[[], None]) -> Iterator[None]:
-        """Stopped within, started again in any case."""
-        yield
+        """Stopped within, started again in any case. Only those that run are stopped.
+
+        `check` raises when nothing may be changed now. What does not stop is no
+        error here: the change itself will say what is in its way.
+        """
+        running = [name for name in self._names if self._do("is-active", name, "--quiet")]
+        if not running:
+            yield
+            return
+        check()
+        # On disk before the first is stopped: a crash must not leave the machine without its monitoring.
+        self._keep(running)
+        try:
+            for name in reversed(running):
+                self._do("stop", name)
+            self._log.add("pause", f"stopped: {', '.join(running)}", stopped=running)
+            yield
+        finally:
+            self.start_again()
+
+    def _keep(self, names: Sequence[str]) -> None:
+        write_whole(self._place.units, msgspec.json.encode(names), durable=True)
+        self._stopped = tuple(names)
+
+    def _do(self, verb: str, name: str, *more: str) -> bool:
+        try:
+            done = subprocess.run(
+                [*self._systemctl, verb, *more, "--", name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=LONGEST_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            log.warning("%s %s: %s", verb, name, error)
+            return False
+        if done.returncode and verb != "is-active":
+            log.warning("%s %s: %s", verb, name, done.stdout.strip() or done.returncode)
+        return done.returncode == 0
+
+
+def _load(place: Place) -> tuple[str, ...]:
+    try:
+        return msgspec.json.decode(place.units.read_bytes(), type=tuple[str, ...])
+    except (OSError, msgspec.DecodeError):
+        return ()

@@ -93,7 +93,7 @@ class Watch:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._alarms = Alarms(parts.driver, applier.changed.set)
-        self._exporter = Exporter(parts.place, exporter_port, self.latest)
+        self._exporter = Exporter(parts.place, exporter_port, self.latest, who.node, who.agent)
 
     def start(self) -> None:
         self._exporter.start()
@@ -121,6 +121,7 @@ class Watch:
             xids=self._last_xids,
             dropped=self._dropped,
             up=not self._failures,
+            held=seen.held,
         )
 
     def _run(self) -> None:
@@ -160,6 +161,7 @@ class Watch:
             log.debug("No readings: %s", refusal)
         for uuid, readings in self._readings.items():
             self._fold(uuid).add(readings)
+        self._parts.busy.note(self._readings)
         self._beside(self._exporter.refresh)
 
     def _fold(self, uuid: str) -> Fold:
@@ -250,7 +252,9 @@ class Watch:
             self._parts.log.told(report.happened[-1].n)
         self._folds.clear()
         self._report_s = min(max(answer.next_report_s, SHORTEST_REPORT_S), LONGEST_REPORT_S)
+        was_away = not self._parts.stays.here()
         self._parts.stays.heed(answer.stays, answer.policy, self._report_s)
+        self._applier.go_on(anew=was_away)
         self._applier.keep_rules(answer.manage, answer.frozen)
         for command in answer.commands:
             self._applier.offer(command)
@@ -258,8 +262,8 @@ class Watch:
     def _follow(self, seen: Seen) -> None:
         """What the stays ask for now, each part on its own."""
         gpus = seen.inventory.gpus
-        self._beside(lambda: self._parts.hooks.notice(seen.held))
-        self._beside(lambda: self._parts.ending.step(gpus))
+        self._beside(lambda: self._parts.hooks.notice(seen.in_force))
+        self._beside(lambda: self._parts.ending.step(gpus, seen.shares))
         self._beside(lambda: self._parts.lines.step(gpus))
 
     def _beside(self, step: Callable[[], None]) -> None:

@@ -304,8 +304,11 @@ class TestKilled:
         assert after[0].mig_uuid == before[0].mig_uuid
         os.kill(pid, 0)
 
-    def test_after_a_boot_it_restores_without_the_portal(self, node: Node, stand_in: StandIn) -> None:
-        node.join()
+    @pytest.mark.parametrize("spec", ["2xA100-80GB", "2xH100-80GB"])
+    def test_after_a_boot_everything_is_restored_once_the_portal_answers(
+        self, node: Node, stand_in: StandIn, spec: str
+    ) -> None:
+        node.join(spec)
         uuid = uuid_of(node)
         stand_in.say(manage=(uuid,), commands=(command(uuid, 1, A, B),))
         node.start()
@@ -314,6 +317,9 @@ class TestKilled:
         world.reboot(node.place.folder)
         stand_in.status = 503
         node.start()
-        stand_in.await_refused(lambda report: in_force(1, "a", "b")(gpu_of(report, uuid)))
+        report = stand_in.await_refused(lambda report: report.dropped >= 2)
+        assert gpu_of(report, uuid).instances == ()
+        stand_in.say(commands=())
         stand_in.status = 200
-        stand_in.await_gpu(uuid, in_force(1, "a", "b"))
+        gpu = stand_in.await_gpu(uuid, in_force(1, "a", "b"))
+        assert gpu.mig

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agents.gpu import Gpu, Instance
+from msgspec.structs import replace as replace_struct
+
+from agents.gpu import Gpu, Health, Instance
 from agents.plan import Plan, in_force, make_plan
-from agents.record import GpuRecord, Made
-from pool.core.wire import Held, Layout
-from tests.agents.stand_in import slice_, whole
+from agents.record import GpuRecord, Made, Whole
+from pool.core.wire import Held, Layout, Share, ShareSeen
+from tests.agents.stand_in import command, slice_, whole
 
 OFF = Gpu(uuid="GPU-1", index=0, name="H100", mig_capable=True, mig=False, mig_pending=False, instances=())
 ON = replace(OFF, mig=True, mig_pending=True)
@@ -41,6 +43,11 @@ def made(held: Held, state: str = "made") -> Made:
 
 def mig(*held: Held) -> Layout:
     return Layout(mig=True, held=held)
+
+
+def share(allocation: str) -> Held:
+    some = Share(memory_mib=1024, compute_pct=10, limit_pct=10)
+    return replace_struct(whole(allocation), share=some)
 
 
 A, B = slice_("a", 0), slice_("b", 1)
@@ -126,6 +133,75 @@ class TestMakePlan:
         assert make_plan(Layout(mig=False, held=(whole("w"),)), PLAIN, GpuRecord()) == Plan()
 
 
+class TestAdoption:
+    def test_a_foreign_instance_becomes_ours_where_an_operator_says_so(self) -> None:
+        gpu = replace(ON, instances=(instance(0), instance(1)))
+        taken = replace_struct(A, adopt=True)
+        plan = make_plan(mig(taken), gpu, GpuRecord())
+        assert plan == Plan(adopt=((instance(0), taken),))
+        assert plan.changes_gpu
+
+    def test_what_is_gone_by_then_is_made(self) -> None:
+        taken = replace_struct(A, adopt=True)
+        assert make_plan(mig(taken), ON, GpuRecord()) == Plan(create=(taken,))
+
+    def test_a_half_made_one_and_one_of_another_kind_are_not_adopted(self) -> None:
+        taken = replace_struct(A, adopt=True)
+        for other in (instance(0, uuid=None), instance(0, size=2, profile_id=14)):
+            plan = make_plan(mig(taken), replace(ON, instances=(other,)), GpuRecord())
+            assert plan == Plan(blocked=((taken, other),))
+
+
+class TestReset:
+    def test_it_waits_until_nobody_holds_anything(self) -> None:
+        wanted = Layout(mig=True, held=(A,), reset=2)
+        gpu = replace(ON, instances=(instance(0),))
+        assert make_plan(wanted, gpu, GpuRecord(made=(made(A),), reset=1)).reset is None
+
+    def test_an_empty_gpu_is_reset_before_anything_else(self) -> None:
+        gpu = replace(ON, instances=(instance(0),))
+        plan = make_plan(Layout(mig=False, reset=2), gpu, GpuRecord(made=(made(A),), reset=1))
+        assert plan == Plan(destroy=(instance(0),), reset=2)
+        assert plan.changes_gpu
+
+    def test_what_was_carried_out_is_not_done_again(self) -> None:
+        assert make_plan(Layout(mig=True, reset=2), ON, GpuRecord(reset=2)) == Plan()
+
+    def test_it_does_not_cost_what_is_foreign(self) -> None:
+        gpu = replace(ON, instances=(instance(0),))
+        plan = make_plan(Layout(mig=True, reset=1), gpu, GpuRecord())
+        assert plan == Plan(blocked=((None, instance(0)),), reset=1)
+
+
+class TestComputeMode:
+    CLOSED = replace(OFF, health=Health(compute_mode="prohibited"))
+    OPEN = replace(OFF, health=Health(compute_mode="default"))
+
+    def mode(self, gpu: Gpu, layout: Layout, before: str | None = None) -> str | None:
+        return make_plan(layout, gpu, GpuRecord(compute_mode=before)).compute_mode
+
+    def test_an_unbooked_gpu_is_closed_where_that_is_wanted(self) -> None:
+        assert self.mode(self.OPEN, Layout(mig=False, prohibited=True)) == "prohibited"
+        assert self.mode(self.CLOSED, Layout(mig=False, prohibited=True)) is None
+
+    def test_a_booked_one_is_as_it_was_before(self) -> None:
+        booked = Layout(mig=False, prohibited=True, held=(whole("w"),))
+        assert self.mode(self.CLOSED, booked, "exclusive_process") == "exclusive_process"
+        assert self.mode(self.OPEN, booked, "default") is None
+
+    def test_what_an_operator_closed_stays_closed(self) -> None:
+        assert self.mode(self.CLOSED, Layout(mig=False, held=(whole("w"),))) is None
+
+    def test_it_is_opened_before_it_goes_into_mig_mode(self) -> None:
+        plan = make_plan(mig(A), self.CLOSED, GpuRecord(compute_mode="default"))
+        assert (plan.compute_mode, plan.switch) == ("default", True)
+
+    def test_there_is_none_in_mig_mode_nor_where_it_cannot_be_read(self) -> None:
+        in_mig = replace(ON, health=Health(compute_mode="default"))
+        assert self.mode(in_mig, Layout(mig=True, prohibited=True)) is None
+        assert self.mode(OFF, Layout(mig=False, prohibited=True)) is None
+
+
 class TestInForce:
     def test_it_names_what_holds(self) -> None:
         gpu = replace(ON, instances=(instance(0), instance(1)))
@@ -141,8 +217,25 @@ class TestInForce:
 
     def test_a_whole_gpu_holds_when_mig_is_off(self) -> None:
         layout = Layout(mig=False, held=(whole("w"),))
-        assert in_force(layout, OFF, GpuRecord()) == ("w",)
-        assert in_force(layout, PLAIN, GpuRecord()) == ("w",)
+        record = GpuRecord(whole=Whole(allocation="w", owner="o"))
+        assert in_force(layout, OFF, record) == ("w",)
+        assert in_force(layout, PLAIN, record) == ("w",)
+
+    def test_a_whole_gpu_of_somebody_else_does_not_hold(self) -> None:
+        layout = Layout(mig=False, held=(whole("w"),))
+        assert in_force(layout, OFF, GpuRecord(whole=Whole(allocation="former", owner="o"))) == ()
+        assert in_force(layout, OFF, GpuRecord()) == ()
+
+    def test_a_whole_gpu_that_an_older_record_shows_as_applied_holds(self) -> None:
+        layout = Layout(mig=False, held=(whole("w"),))
+        record = GpuRecord(wanted=command("GPU-1", 4, whole("w"), mig=False), applied=4)
+        assert in_force(layout, OFF, record) == ("w",)
+        assert in_force(layout, OFF, replace_struct(record, applied=3)) == ()
+
+    def test_shares_hold_that_stand(self) -> None:
+        layout = Layout(mig=False, sharing="mps", held=(share("s"), share("t")))
+        standing = (ShareSeen(allocation="t", state="ok"), ShareSeen(allocation="old", state="ok"))
+        assert in_force(layout, OFF, GpuRecord(), standing) == ("t",)
 
     def test_a_whole_gpu_does_not_hold_in_mig_mode_or_when_the_mode_is_unknown(self) -> None:
         layout = Layout(mig=False, held=(whole("w"),))

@@ -15,7 +15,7 @@ from agents.apply import Applier
 from agents.driver import Driver
 from agents.place import Place
 from agents.post import portal
-from agents.simulator_state import boot_id
+from agents.simulator_state import Store, boot_id
 from agents.watch import Watch, Who
 from tests.agents.stand_in import TOKEN, WAIT_S, StandIn, command, gpu_of, parts_of, slice_
 
@@ -159,10 +159,11 @@ class TestAnswers:
     def test_an_open_command_that_comes_with_every_answer_is_done_once(self, bench: Bench) -> None:
         bench.portal.say(manage=(bench.uuid,), commands=(command(bench.uuid, 3, A),))
         bench.start()
-        first = bench.portal.await_gpu(bench.uuid, lambda gpu: gpu.generation == 3).instances
+        bench.portal.await_gpu(bench.uuid, lambda gpu: gpu.generation == 3)
+        first = [one.serial for one in Store(bench.folder).read().gpus[0].instances]
         seen = len(bench.portal.reports)
         bench.portal.await_report(lambda report: len(bench.portal.reports) > seen + 1)
-        assert gpu_of(bench.portal.reports[-1], bench.uuid).instances == first
+        assert [one.serial for one in Store(bench.folder).read().gpus[0].instances] == first
 
     def test_gpus_that_are_not_managed_are_only_looked_at(self, bench: Bench) -> None:
         bench.portal.say(manage=(bench.other,), commands=(command(bench.uuid, 3, A),))
@@ -180,7 +181,7 @@ class TestAnswers:
         )
         bench.stop()
         bench.begin()
-        assert bench.applier.forbidden(bench.uuid) == "frozen"
+        assert bench.ledger.forbidden(bench.uuid) == "frozen"
 
 
 class TestOutages:
