@@ -25,7 +25,9 @@ class Imex:
 
     def state(self) -> str | None:
         """The word, asked at most once a minute; UNAVAILABLE when the daemon does not answer,
-        None where the program is not installed."""
+        None where there is no program to ask."""
+        if not self._program:
+            return None
         now = self._now()
         if self._asked_at is None or now - self._asked_at >= _KEEP_S:
             self._asked_at, self._state = now, self._ask()
