@@ -61,6 +61,13 @@ IN_THE_WAY: Mapping[str, Words] = {
     "unusable": _("%(n)s not usable"),
     "unhealthy": _("%(n)s taken out of use by a fault"),
     "managed_elsewhere": _("%(n)s given out by something else on their node"),
+    "update_needed": _("%(n)s whose agent is too old for shares"),
+    "other_user": _("%(n)s whose shares are another account's"),
+    "memory_full": _("%(n)s with too little memory left"),
+    "compute_full": _("%(n)s with too little compute left"),
+    "shares_full": _("%(n)s with the most shares that are allowed"),
+    "no_such_sharing": _("%(n)s shared in another way"),
+    "not_enforced": _("%(n)s that keep no limit, which you have not accepted"),
     "node": _("%(n)s on other nodes than asked"),
     "no_such_model": _("%(n)s of other models"),
     "wrong_use": _("%(n)s set to another use"),
@@ -73,6 +80,7 @@ IN_THE_WAY: Mapping[str, Words] = {
 #: Not where a GPU in the way may come back by itself or by an operator's hand.
 MAY_COME_BACK = frozenset(
     {"unknown", "frozen", "observe", "lost", "blocked", "unusable", "unhealthy", "memory_unknown"}
+    | {"managed_elsewhere", "update_needed"}
 )
 NEVER_FITS = _("No other time helps. Ask for fewer or for something else, or ask an operator.")
 

@@ -76,6 +76,26 @@ SENTENCES: Mapping[str, tuple[Words, ...]] = {
         _("The clocks show this time twice."),
     ),
     "too_far": (_("This must not be after %(max)s."), _("This is too far away.")),
+    "only_batch_above": (
+        _("Only batch work may take more than the %(guaranteed)s percent that are guaranteed."),
+        _("Only batch work may take more than is guaranteed."),
+    ),
+    "not_enforced": (
+        _("Time slicing keeps neither limit; say that you accept it, or choose another kind of share."),
+    ),
+    "managed_elsewhere": (
+        _(
+            "%(managers)s on its node gives this GPU out. Take the GPU out of its configuration first, "
+            "and then state here that it is excluded."
+        ),
+        _("Something else on its node gives this GPU out. Exclude it there first, and then state so here."),
+    ),
+    "not_offered": (_("Its node cannot keep shares apart so."),),
+    "update_needed": (_("Its agent knows no shares yet. Update it first."),),
+    "not_mig_capable": (_("It cannot be divided into MIG slices."),),
+    "not_reported": (_("No report has described it yet."),),
+    "lost": (_("It is lost."),),
+    "retired": (_("It is retired."),),
     "not_a_member": (_("No such member of the team."),),
 }
 

@@ -14,7 +14,7 @@ import pytest
 from pool.core import mig, wire
 from pool.core.errors import Code, Refusal
 from pool.core.observed import Seen
-from pool.core.shapes import Ask, Class, GpuAsk, MigAsk
+from pool.core.shapes import Ask, Class, GpuAsk, MigAsk, ShareAsk
 from pool.models import (
     Allocation,
     Event,
@@ -38,6 +38,8 @@ H100 = "H100-80GB"
 ONE_SLICE = MigAsk(profile="1g.10gb")
 HALF = MigAsk(profile="3g.40gb")
 WHOLE = GpuAsk(models=(H100,))
+#: A tenth of the compute, and 8 GiB.
+SHARE = ShareAsk(memory_mib=8192, guaranteed=10, limit=10)
 
 
 def hours(number: float) -> timedelta:
@@ -131,6 +133,22 @@ def add_node(
     Gpu.objects.bulk_create(gpus)
     GpuState.objects.bulk_create(GpuState(gpu=gpu, received_at=clock.real_now()) for gpu in gpus)
     return gpus
+
+
+def add_shares(
+    pool: Pool,
+    name: str = "dgx-02",
+    *,
+    gpus: int = 1,
+    sharing: Gpu.Sharing = Gpu.Sharing.MPS,
+    model: str = H100,
+) -> list[Gpu]:
+    """As `add_node`, with all its GPUs given in shares."""
+    made = add_node(pool, name, mig_gpus=0, whole_gpus=gpus, model=model)
+    for gpu in made:
+        gpu.use, gpu.sharing = Gpu.Use.SHARE, sharing
+    Gpu.objects.bulk_update(made, ["use", "sharing"])
+    return made
 
 
 def offers(model: str) -> list[dict[str, object]]:

@@ -24,6 +24,8 @@ LEAST_MIB = 1024
 LEAST_PCT = 5
 #: What may be full of a GPU, as `room_for` and `overflow` say it.
 FULL = ("other_user", "memory_full", "compute_full", "shares_full")
+#: What keeps a share apart from the others on its GPU.
+ISOLATION = {Sharing.MPS: "driver", Sharing.HAMI: "library", Sharing.TIMESLICE: "none"}
 #: The stronger isolation first.
 ORDER = (Sharing.MPS, Sharing.HAMI, Sharing.TIMESLICE)
 #: For ledgers of one moment, of which everything in them is a part.

@@ -25,8 +25,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareView:
+    """A share of a GPU: its memory, its compute in percent, and how it is kept apart from the others."""
+
+    sharing: str
+    memory_mib: int
+    guaranteed: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class AllocationView:
-    """One slice or whole GPU. `gpu` is its index on the node, (start, size) its span of `grid` slices.
+    """One slice, share or whole GPU. `gpu` is its index on the node, (start, size) its span of `grid` slices.
 
     `env` holds what a process needs to find it; {} while it cannot be used.
     `trouble`: what is known to stand against it.
@@ -47,6 +57,7 @@ class AllocationView:
     ready_at: datetime | None
     access: str
     trouble: Trouble | None = None
+    share: ShareView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,7 @@ class ReservationView:
     booked_by: str
     klass: str
     ask: dict[str, Any]
+    restartable: bool
     charge_milli: int
     visibility: str
     created_at: datetime
@@ -107,7 +119,8 @@ def as_resource(row: Reservation) -> ReservationView:
 
 _NEW = """
 SELECT alloc.id, node.name, gpu.index, gpu.uuid, alloc.kind, alloc.model, alloc.profile,
-    lower(alloc.span), upper(alloc.span) - lower(alloc.span), gpu.grid, node.access
+    lower(alloc.span), upper(alloc.span) - lower(alloc.span), gpu.grid, node.access,
+    gpu.sharing, alloc.share_memory_mib, alloc.share_compute_pct, alloc.share_limit_pct
 FROM pool_allocation alloc
 JOIN pool_gpu gpu ON gpu.id = alloc.gpu_id
 JOIN pool_node node ON node.id = gpu.node_id
@@ -144,6 +157,7 @@ def _view(
         booked_by=row.booked_by.username,
         klass=row.klass,
         ask=row.ask,
+        restartable=row.restartable,
         charge_milli=row.charge_milli,
         visibility=row.visibility,
         created_at=row.created_at,
@@ -195,7 +209,17 @@ def _allocation(one: Allocation, row: Reservation) -> AllocationView:
         ready_at=one.ready_at,
         access=one.gpu.node.access,
         trouble=trouble,
+        share=_share(one.gpu.sharing, one.share_memory_mib, one.share_compute_pct, one.share_limit_pct),
     )
+
+
+def _share(
+    sharing: str, memory_mib: int | None, guaranteed: int | None, limit: int | None
+) -> ShareView | None:
+    """None for a slice and for a whole GPU."""
+    if memory_mib is None or guaranteed is None or limit is None:
+        return None
+    return ShareView(sharing, memory_mib, guaranteed, limit)
 
 
 def _new_allocation(
@@ -210,6 +234,7 @@ def _new_allocation(
     size: int,
     grid: int,
     access: str,
+    *share: Any,
 ) -> AllocationView:
     return AllocationView(
         id=pk,
@@ -226,6 +251,7 @@ def _new_allocation(
         env={},
         ready_at=None,
         access=access,
+        share=_share(*share),
     )
 
 

@@ -75,7 +75,9 @@ SELECT pool.change, gpu.id, gpu.uuid, gpu.node_id, node.name, gpu.index, gpu.mod
          WHEN node.managed_by <> '[]'::jsonb AND NOT gpu.excluded THEN 'managed_elsewhere'
          WHEN gpu.use = 'share' AND node.wire BETWEEN 1 AND %(shares_since)s - 1 THEN 'update_needed'
          WHEN gpu.frozen OR node.frozen OR node.agent_frozen THEN 'frozen'
-         WHEN node.unknown_since IS NOT NULL OR state.received_at IS NULL THEN 'unknown' END,
+         WHEN node.unknown_since IS NOT NULL OR state.received_at IS NULL THEN 'unknown'
+         WHEN EXISTS (SELECT FROM pool_blocker ill WHERE ill.gpu_id = gpu.id AND ill.kind = 'health')
+             THEN 'unhealthy' END,
     node.received_at, gpu.sharing, pool.most_shares, gpu.sharing = 'mps' AND NOT pool.mps_multi_user,
     (SELECT array_agg(ARRAY[lower(blocker.span), upper(blocker.span)])
      FROM pool_blocker blocker WHERE blocker.gpu_id = gpu.id)

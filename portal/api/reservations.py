@@ -16,6 +16,7 @@ from rest_framework.request import Request
 
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.period import Period, parse_instant
+from pool.core.shares import ISOLATION
 from pool.core.states import State
 from pool.queries import access, clock, inventory
 from pool.queries import reservations as queries
@@ -29,7 +30,7 @@ from portal.api.times import instant
 
 if TYPE_CHECKING:
     from pool.models import Reservation as Row
-    from pool.queries.reservations import AllocationView, ReservationView
+    from pool.queries.reservations import AllocationView, ReservationView, ShareView
     from pool.queries.troubles import Process
 
 _KEY = re.compile(r"[!-~]{1,255}")
@@ -68,6 +69,7 @@ class Reservations(Door):
             duration=wish.duration,
             klass=wish.klass,
             owner=wish.owner,
+            restartable=wish.restartable,
             now=clock.now(),
             claim=_claim(request, body),
         )
@@ -154,6 +156,7 @@ def resource(view: ReservationView) -> dict[str, Any]:
         "pool": view.pool,
         "title": view.title,
         "class": view.klass,
+        "restartable": view.restartable,
         "owner": view.owner,
         "booked_by": view.booked_by,
         "ask": view.ask,
@@ -175,10 +178,21 @@ def _allocation(view: AllocationView) -> dict[str, Any]:
         "profile": view.profile or None,
         "span": {"start": view.start, "size": view.size},
         "mig_uuid": view.mig_uuid or None,
+        "share": _share(view.share) if view.share else None,
         "env": view.env,
         "trouble": trouble.code if trouble else None,
         "trouble_since": instant(trouble.since) if trouble else None,
         "processes": None if processes is None else [_process(one) for one in processes],
+    }
+
+
+def _share(share: ShareView) -> dict[str, Any]:
+    """`isolation`: what keeps it apart from the others on the GPU: driver, library or none."""
+    return {
+        "memory_mib": share.memory_mib,
+        "compute": {"guaranteed": share.guaranteed, "limit": share.limit},
+        "sharing": share.sharing,
+        "isolation": ISOLATION.get(share.sharing, "none"),
     }
 
 

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from pool.core import mig
 from pool.core.errors import FieldError, Invalid
 from pool.core.period import parse_duration, parse_instant
-from pool.core.shapes import Ask, Class, parse_ask
+from pool.core.shapes import Ask, Class, check_class, parse_ask
 
 TITLE_LIMIT = 200
 NAME_LIMIT = 150
 
-BOOKING = ("team", "pool", "title", "ask", "start", "end", "duration", "class", "owner")
+BOOKING = ("team", "pool", "title", "ask", "start", "end", "duration", "class", "owner", "restartable")
 EXTENSION = ("end", "duration")
 
 T = TypeVar("T")
@@ -27,7 +27,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A body that can be read. `start` None: now. Exactly one of `end` and `duration` is set."""
+    """A body that can be read. `start` None: now. Exactly one of `end` and `duration` is set.
+
+    `restartable` None: as its class is by default.
+    """
 
     team: str
     pool: str
@@ -38,6 +41,7 @@ class Booking:
     duration: timedelta | None
     klass: Class
     owner: str | None
+    restartable: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,14 @@ class _Reader:
             return Extension(None, None)
         return Extension(self.parsed("end", parse_instant), self.parsed("duration", parse_duration))
 
-    def ask(self, reported_names: Callable[[], Collection[str]]) -> Ask | None:
+    def boolean(self, name: str) -> bool | None:
+        """true or false; None where the field is absent or null."""
+        value = self.body.get(name)
+        if value is None or isinstance(value, bool):
+            return value
+        return self._wrong(name, "not_a_boolean", None)
+
+    def ask(self, klass: Class, reported_names: Callable[[], Collection[str]]) -> Ask | None:
         if "ask" not in self.body:
             return self._wrong("ask", "required", None)
         raw = self.body["ask"]
@@ -102,10 +113,12 @@ class _Reader:
         # Nearly all asks name a profile of the catalogue: those cost no look at the inventory.
         named_by_drivers = isinstance(name, str) and name not in mig.profile_names()
         try:
-            return parse_ask(raw, reported_names=reported_names() if named_by_drivers else ())
+            ask = parse_ask(raw, reported_names=reported_names() if named_by_drivers else ())
+            check_class(ask, klass)
         except Invalid as refused:
             self.errors += refused.errors
             return None
+        return ask
 
     def klass(self) -> Class:
         value = self.body.get("class", Class.INTERACTIVE.value)
@@ -130,14 +143,16 @@ def booking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
     """
     read = _Reader(body, BOOKING)
     until = read.end_or_duration()
-    ask = read.ask(reported_names)
+    klass = read.klass()
+    ask = read.ask(klass, reported_names)
     wish = partial(
         Booking,
         team=read.text("team", NAME_LIMIT),
         pool=read.text("pool", NAME_LIMIT),
         title=read.text("title", TITLE_LIMIT, default="").strip(),
         start=read.parsed("start", parse_instant),
-        klass=read.klass(),
+        klass=klass,
+        restartable=read.boolean("restartable"),
         owner=read.text("owner", NAME_LIMIT, default="") or None,
         end=until.end,
         duration=until.duration,

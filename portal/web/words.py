@@ -105,6 +105,14 @@ ROLES: Mapping[str, Words] = {
 USES: Mapping[str, Words] = {
     "mig": _("MIG slices"),
     "whole": _("Whole GPUs"),
+    "share": _("Shares"),
+}
+
+#: How shares of a GPU are kept apart: name, and what that keeps.
+SHARINGS: Mapping[str, tuple[Words, Words]] = {
+    "mps": (_("MPS"), _("the driver keeps the limits")),
+    "hami": (_("HAMi-core"), _("a library keeps the limits")),
+    "timeslice": (_("time slicing"), _("nothing keeps the limits")),
 }
 
 ACCESS: Mapping[str, Words] = {
@@ -128,6 +136,9 @@ UNUSABLE: Mapping[str, Words] = {
     "lost": _("lost"),
     "retired": _("retired"),
     "blocked": _("occupied by something that is not booked"),
+    "managed_elsewhere": _("given out by something else on its node"),
+    "update_needed": _("its agent is too old for this"),
+    "unhealthy": _("taken out of use by a fault"),
 }
 
 #: Why a GPU cannot be managed.
@@ -136,6 +147,9 @@ AGAINST: Mapping[str, Words] = {
     "lost": _("It is lost."),
     "not_reported": _("No report has described it yet."),
     "not_mig_capable": _("It cannot be divided into MIG slices."),
+    "managed_elsewhere": _("Something else on its node gives it out, and it is not excluded there."),
+    "not_offered": _("Its node cannot keep shares apart so."),
+    "update_needed": _("Its agent knows no shares yet."),
 }
 
 TROUBLES: Mapping[str, Words] = {
@@ -163,6 +177,8 @@ def asked(ask: Mapping[str, Any]) -> str:
     count, models = ask.get("count", 1), ask.get("models") or ()
     if ask.get("kind") == "gpu":
         name = " / ".join(models) or gettext("whole GPU")
+    elif ask.get("kind") == "share":
+        return f"{count} × {_share(ask, ' / '.join(models))}"
     elif ask.get("profile"):
         name = str(ask["profile"])
     else:
@@ -170,3 +186,18 @@ def asked(ask: Mapping[str, Any]) -> str:
     if ask.get("memory_mib"):
         name = gettext("%(name)s with %(gib)s GiB") % {"name": name, "gib": f"{ask['memory_mib'] / 1024:.4g}"}
     return f"{count} × {name}"
+
+
+def _share(ask: Mapping[str, Any], models: str) -> str:
+    """`share of H100-80GB with 8 GiB and 20 % compute`; `20–100 %` where more may be taken."""
+    name = gettext("share of %(model)s") % {"model": models} if models else gettext("share")
+    given = ask.get("memory_pct")
+    memory = f"{given} %" if given else f"{ask.get('memory_mib', 0) / 1024:.4g} GiB"
+    compute = ask.get("compute") or {}
+    least, most = compute.get("guaranteed", 0), compute.get("limit", 0)
+    part = f"{least} %" if least == most else f"{least}–{most} %"
+    return gettext("%(name)s with %(memory)s memory and %(compute)s compute") % {
+        "name": name,
+        "memory": memory,
+        "compute": part,
+    }
