@@ -1,5 +1,7 @@
 """Timed work in lanes: leases, and the `due` lane, which ends and starts bookings on time.
 
+What hardware did to bookings is dealt with after that, then those who wait in line.
+
 A lane's row is its lease and its heartbeat, in real time. Work is set-based, at
 most 500 rows a pool and transaction; a row that breaks its batch is set aside
 with its error, tried again later, and never stops the lane.
@@ -26,7 +28,17 @@ from pool.core.errors import Code, Refusal
 from pool.core.states import Reason, State
 from pool.models import Allocation, Lane, Pool, Reservation, SetAside
 from pool.queries import clock
-from pool.services import broker, commands, idempotency, locks, reservations, starts, telemetry
+from pool.services import (
+    broker,
+    commands,
+    idempotency,
+    locks,
+    outages,
+    reservations,
+    starts,
+    telemetry,
+    waiting,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +50,8 @@ BATCH = 500
 FIRST_BATCH = 40
 LEAST_BATCH = 20
 HOLD_SECONDS = 0.08
+#: Bookings that are yet to start have time: fewer of them a run.
+DISPLACED = 4
 #: A row that was set aside is tried again after this, doubled each time, at most an hour.
 RETRY = timedelta(seconds=30)
 MOST_RETRY = timedelta(hours=1)
@@ -66,6 +80,7 @@ def due(*, now: datetime) -> Swept | None:
             try:
                 telemetry.mark_silent(pool_id=pool_id, received=clock.real_now())
                 done += _sweep_pool(pool_id, now, until)
+                outages.end_over(pool_id=pool_id, now=now)
             except Refusal as refusal:
                 # The pool's lock was not given in time; the next run comes in two seconds.
                 log.warning("lane.pool_skipped", extra={"pool_id": pool_id, "refusal": str(refusal)})
@@ -182,7 +197,7 @@ class _Aside:
 
 
 def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
-    """Ends first, then starts, in batches; then some that are stranded, and each that waits, get one look."""
+    """Ends first, then starts, in batches; then one look at what hardware failed, and at what waits."""
     aside = _Aside("due")
     done = Swept()
     for select in (_over, _to_start):
@@ -195,17 +210,32 @@ def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
             with pace.measured():
                 done += _batch(pool_id, ids, now, aside)
     # What waits goes on waiting after its look, so the list is read once.
-    stranded, waiting = (
-        list(rows.exclude(pk__in=aside.hidden).values_list("pk", flat=True))
-        for rows in (starts.stranded(pool_id, now), _waiting(pool_id, now))
-    )
-    waiting = [*starts.in_turn(stranded, starts.MOST_MOVES, now), *waiting]
+    left = _to_look_at(pool_id, now, aside)
     pace = _Pace()
-    while waiting and time.monotonic() < until:
-        ids, waiting = waiting[: pace.size], waiting[pace.size :]
+    while left and time.monotonic() < until:
+        ids, left = left[: pace.size], left[pace.size :]
         with pace.measured():
             done += _batch(pool_id, ids, now, aside)
     return done
+
+
+def _to_look_at(pool_id: int, now: datetime, aside: _Aside) -> list[UUID]:
+    """Failed, stranded and displaced by hardware; starts in whose way something is; and who waits in line.
+
+    Placing anew is slow, so of each kind only some have their turn.
+    """
+    failed, stranded, displaced, held_up = (
+        list(rows.exclude(pk__in=aside.hidden).values_list("pk", flat=True))
+        for rows in (
+            outages.overdue(pool_id, now),
+            starts.stranded(pool_id, now),
+            starts.displaced(pool_id, now),
+            _waiting(pool_id, now),
+        )
+    )
+    moves = [*starts.in_turn(stranded, starts.MOST_MOVES, now), *starts.in_turn(displaced, DISPLACED, now)]
+    line = [pk for pk in waiting.next_tries(pool_id, now) if pk not in aside.hidden]
+    return list(dict.fromkeys([*failed, *moves, *held_up, *line]))
 
 
 def _over(pool_id: int, now: datetime) -> QuerySet[Reservation]:
@@ -265,11 +295,14 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     touched |= reservations.end([row for row in over if row.state == State.ACTIVE], Reason.TIME_UP, now=now)
     next_stays = Q(allocations__gpu__in=() if alone else touched)
     new = list(_to_start(pool_id, now).filter(Q(pk__in=ids) | next_stays).distinct())
-    waiting = list(_waiting(pool_id, now).filter(pk__in=ids))
-    touched |= starts.start(pool, [*new, *waiting], now)
+    held_up = list(_waiting(pool_id, now).filter(pk__in=ids))
+    touched |= starts.start(pool, [*new, *held_up], now)
     # Asked again under the lock: its node may have come back.
+    touched |= outages.fail(pool, list(outages.overdue(pool_id, now).filter(pk__in=ids)), now=now)
     touched |= starts.rescue(pool, list(starts.stranded(pool_id, now).filter(pk__in=ids)), now)
+    moved = starts.relocate(pool, list(starts.displaced(pool_id, now).filter(pk__in=ids)), now)
+    touched |= waiting.serve(pool, list(waiting.line(pool_id).filter(pk__in=ids)), now)
     commands.issue(locks.gpus(touched), now)
-    if over or new or touched:
+    if over or new or touched or moved:
         locks.changed(pool)
     return Swept(ended=len(over), started=len(new))

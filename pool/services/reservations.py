@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from pool.models import User
 
 #: What has begun to end, or is over, has nothing left to give back.
-RELEASABLE = (State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED)
+RELEASABLE = (State.WAITING, State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED)
+#: Its start has not come: it is cancelled, not ended.
+NOT_BEGUN = (State.WAITING, State.SCHEDULED)
+
+#: What an end is for -> what it is when it is over, if not simply ended.
+_OVER = {
+    Reason.NEVER_STARTED: State.EXPIRED,
+    Reason.GPU_LOST: State.FAILED,
+    Reason.NODE_LOST: State.FAILED,
+}
 
 
 @locks.use_case
@@ -60,7 +69,7 @@ def release(
     row = locks.reservation(reservation_id, version)
     if row.state not in RELEASABLE:
         raise Refusal(Code.WRONG_STATE, state=row.state, doing="release")
-    if row.state == State.SCHEDULED:
+    if row.state in NOT_BEGUN:
         reason = Reason.CANCELLED if own else _by_whom(actor, row, Reason.CANCELLED_BY_LEAD)
         _move([row], State.CANCELLED, reason, now=now, actor=actor)
     else:
@@ -82,7 +91,7 @@ def _by_whom(actor: User, row: Reservation, lead: Reason) -> Reason:
 
 def begin(rows: Sequence[Reservation], reason: Reason, *, now: datetime) -> set[int]:
     """Their start has come and nothing is in the way: want their slices. The GPUs to be commanded."""
-    _move([row for row in rows if row.state == State.SCHEDULED], State.STARTING, reason, now=now)
+    _move([row for row in rows if row.state in NOT_BEGUN], State.STARTING, reason, now=now)
     note(rows, reason, now=now)
     slices = Allocation.objects.filter(reservation__in=rows, holds=True)
     slices.filter(wanted_at=None).update(wanted_at=now)
@@ -91,7 +100,7 @@ def begin(rows: Sequence[Reservation], reason: Reason, *, now: datetime) -> set[
 
 def wait(rows: Sequence[Reservation], reason: Reason, *, now: datetime) -> None:
     """Their start has come, but something is in the way: they are starting, and nothing is wanted yet."""
-    _move([row for row in rows if row.state == State.SCHEDULED], State.STARTING, reason, now=now)
+    _move([row for row in rows if row.state in NOT_BEGUN], State.STARTING, reason, now=now)
     note(rows, reason, now=now)
 
 
@@ -100,9 +109,9 @@ def activate(rows: Sequence[Reservation], reason: Reason, *, now: datetime, labe
     _move(rows, State.ACTIVE, reason, now=now, label=label)
 
 
-def lapse(rows: Sequence[Reservation], *, now: datetime) -> None:
-    """Their whole time went by while nobody looked."""
-    _move(rows, State.EXPIRED, Reason.NEVER_STARTED, now=now)
+def lapse(rows: Sequence[Reservation], reason: Reason = Reason.NEVER_STARTED, *, now: datetime) -> None:
+    """Their whole time went by while nobody looked, or they have waited for too long."""
+    _move(rows, State.EXPIRED, reason, now=now)
 
 
 def end(rows: Sequence[Reservation], reason: Reason, *, now: datetime, actor: User | None = None) -> set[int]:
@@ -116,6 +125,20 @@ def end(rows: Sequence[Reservation], reason: Reason, *, now: datetime, actor: Us
     close(rows, now=now)
     left = Allocation.objects.filter(reservation__in=rows, holds=True)
     return set(left.values_list("gpu_id", flat=True))
+
+
+def fail(rows: Sequence[Reservation], gone: Collection[UUID], reason: Reason, *, now: datetime) -> set[int]:
+    """Their hardware is gone, with it the allocations `gone`; the GPUs to be commanded.
+
+    Nothing there will ever be seen clean, so what was only there has failed at
+    once. Where a booking has more, that ends first, and it fails when it is over.
+    """
+    held = Allocation.objects.filter(reservation__in=rows, holds=True)
+    left = set(held.exclude(pk__in=gone).values_list("reservation_id", flat=True))
+    touched = set(held.values_list("gpu_id", flat=True))
+    _move([row for row in rows if row.pk not in left], State.FAILED, reason, now=now)
+    _end_window(held.filter(pk__in=gone), now)
+    return touched | end([row for row in rows if row.pk in left], reason, now=now)
 
 
 def clean(allocation_ids: Collection[UUID], *, now: datetime) -> None:
@@ -136,12 +159,9 @@ def close(rows: Sequence[Reservation], *, now: datetime, label: str = "") -> lis
         Allocation.objects.filter(reservation__in=rows, holds=True).values_list("reservation_id", flat=True)
     )
     done = [row for row in rows if row.pk not in holding]
-    expired = [row for row in done if row.state_reason == Reason.NEVER_STARTED]
-    _move(expired, State.EXPIRED, Reason.NEVER_STARTED, now=now, label=label)
-    rest = [row for row in done if row.state != State.EXPIRED]
-    for reason in {Reason(row.state_reason) for row in rest}:
-        same = [row for row in rest if row.state_reason == reason]
-        _move(same, State.ENDED, reason, now=now, label=label)
+    for reason in {Reason(row.state_reason) for row in done}:
+        same = [row for row in done if row.state_reason == reason]
+        _move(same, _OVER.get(reason, State.ENDED), reason, now=now, label=label)
     return done
 
 
