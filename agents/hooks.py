@@ -22,7 +22,6 @@ from agents.happened import Log
 from agents.hook_programs import Run
 from agents.place import Place, write_whole
 from agents.prompts import Prompts
-from agents.record import Ledger
 from agents.stays import Stays
 from pool.core.wire import Held, Stay
 
@@ -58,7 +57,6 @@ class Hooks:
         place: Place,
         stays: Stays,
         log: Log,
-        ledger: Ledger,
         *,
         run_all: RunAll = hook_programs.run_all,
     ) -> None:
@@ -66,7 +64,6 @@ class Hooks:
         self._path = place.folder / "hooks.json"
         self._stays = stays
         self._log = log
-        self._ledger = ledger
         self._run_all = run_all
         self._prompts = Prompts(place.run)
         self._known = self._load()
@@ -88,8 +85,8 @@ class Hooks:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
-    def notice(self, in_force: Collection[str]) -> None:
-        """Told by the watch after each answer: allocations in force now. Returns at once.
+    def notice(self, in_force: Mapping[str, Held]) -> None:
+        """Told by the watch after each answer: what is in force now, by allocation. Returns at once.
 
         on-start.d runs once per allocation that came into force, on-notice.d once per
         new `notice_until`, on-end.d once when it is over.
@@ -100,7 +97,7 @@ class Hooks:
         shown = [one for one in self._stays.all() if one.allocation in in_force or one.ending]
         self._prompts.show(shown)
 
-    def _take_in(self, in_force: Collection[str]) -> None:
+    def _take_in(self, in_force: Mapping[str, Held]) -> None:
         self._in_force = frozenset(in_force)
         known = {}
         for name, one in self._known.items():
@@ -108,9 +105,9 @@ class Hooks:
             over = name not in in_force and (stay is None or stay.ending)
             known[name] = replace(one, stay=stay or one.stay, over=over)
         before = {name: one for name, one in known.items() if name != self._at_work}
-        for name in in_force:
-            stay, held = self._stays.of(name), self._held(name)
-            if name in known or stay is None or held is None:
+        for name, held in in_force.items():
+            stay = self._stays.of(name)
+            if name in known or stay is None:
                 continue
             earlier = _earlier_part(before, stay, held)
             if earlier is None:
@@ -120,13 +117,6 @@ class Hooks:
                 known[name] = replace(known.pop(earlier), stay=stay, over=False)
         never = [name for name, one in known.items() if one.over and not one.started]
         self._keep({name: one for name, one in known.items() if name not in never})
-
-    def _held(self, allocation: str) -> Held | None:
-        for gpu in self._ledger.record.gpus.values():
-            for held in gpu.wanted.layout.held if gpu.wanted else ():
-                if held.allocation == allocation:
-                    return held
-        return None
 
     def _work(self) -> None:
         while (job := self._next()) is not None:

@@ -60,7 +60,7 @@ def assemble(place: Place, driver: Driver, boot_id: Callable[[], str], own: Conf
         units=Units(place, () if simulated else own.pause_units, log),
         reset=Reset(simulator(place) if simulated else (*own.nvidia_smi, "--gpu-reset", "-i")),
         ending=Ending(stays, log, ledger),
-        hooks=Hooks(place, stays, log, ledger),
+        hooks=Hooks(place, stays, log),
         lines=Lines(place, stays, log, ledger),
         busy=FirstBusy(place),
     )
