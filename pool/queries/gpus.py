@@ -1,7 +1,7 @@
 """One GPU along its memory slices: what it shall hold, what it was seen to hold, and who holds it.
 
 Who holds a slice is told only to those who may see that reservation; for the
-others it is busy. Whose processes overrun is told to those who see all.
+others it is busy. Whose processes are in the way is told to those who see all.
 """
 
 from __future__ import annotations
@@ -88,18 +88,21 @@ def _instances(gpu: Gpu) -> list[dict[str, Any]] | None:
 def _grid(gpu: Gpu, layout: wire.Layout | None, known: _Holders, *, told: bool) -> GpuGrid:
     state = getattr(gpu, "state", None)
     instances = _instances(gpu)
+    mig = state is not None and state.mig is True
     return GpuGrid(
         grid=gpu.grid,
         use=gpu.use,
         mig=None if state is None else state.mig,
         wanted=tuple(_wanted_cell(one, known) for one in layout.held) if layout else None,
         observed=None if instances is None else tuple(_observed_cell(one, known) for one in instances),
-        blockers=tuple(_blocker_cell(one, told=told) for one in gpu.blockers.all()),
+        blockers=tuple(_blocker_cell(one, told=told, mig=mig) for one in gpu.blockers.all()),
     )
 
 
-def _blocker_cell(one: Blocker, *, told: bool) -> Cell:
-    detail = one.detail if told or one.kind != Blocker.Kind.OVERRUN else ""
+def _blocker_cell(one: Blocker, *, told: bool, mig: bool) -> Cell:
+    """In MIG mode foreign use is an instance, named by its profile; else it is processes with their users."""
+    names_users = one.kind == Blocker.Kind.OVERRUN or (one.kind == Blocker.Kind.FOREIGN and not mig)
+    detail = one.detail if told or not names_users else ""
     return Cell(one.span.lower, one.span.upper - one.span.lower, one.kind, owned=False, detail=detail)
 
 
@@ -239,7 +242,12 @@ def preview_manage(gpu: Gpu) -> Preview:
 
 
 def against_managing(gpu: Gpu, use: str) -> str | None:
-    """Why this GPU cannot be managed for `use`: retired, lost, not_reported or not_mig_capable."""
+    """Why this GPU cannot be managed for `use`, the first that holds.
+
+    retired, not_reported, lost, managed_elsewhere (its node has another that
+    gives its GPUs out), not_mig_capable; for shares update_needed (its agent
+    knows none) and not_offered (its node cannot keep them apart so).
+    """
     state = getattr(gpu, "state", None)
     if gpu.retired_at is not None:
         return "retired"
@@ -247,4 +255,20 @@ def against_managing(gpu: Gpu, use: str) -> str | None:
         return "not_reported"
     if state.lost:
         return "lost"
-    return "not_mig_capable" if use == Gpu.Use.MIG and not gpu.mig_capable else None
+    if managed_elsewhere(gpu):
+        return "managed_elsewhere"
+    return against_use(gpu, use, gpu.sharing)
+
+
+def managed_elsewhere(gpu: Gpu) -> bool:
+    """Whether something else on its node gives this GPU out, and no operator has taken it from that."""
+    return bool(gpu.node.managed_by) and not gpu.excluded
+
+
+def against_use(gpu: Gpu, use: str, sharing: str) -> str | None:
+    """Why a GPU that is there cannot be used so: not_mig_capable, update_needed, not_offered."""
+    if use == Gpu.Use.MIG and not gpu.mig_capable:
+        return "not_mig_capable"
+    if use == Gpu.Use.SHARE and gpu.node.wire < wire.WIRE:
+        return "update_needed"
+    return "not_offered" if use == Gpu.Use.SHARE and sharing not in gpu.node.sharing_offered else None

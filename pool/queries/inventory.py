@@ -15,9 +15,20 @@ from django.db import connection
 from django.db.models import Prefetch, QuerySet
 
 from pool.core import health, mig, wire
+from pool.core.shares import RESERVE_MIB
 from pool.models import Blocker, Gpu, Node, Pool
 from pool.queries import clock, snapshot
-from pool.queries.gpus import Cell, GpuGrid, Holding, Preview, gpu_grid, gpu_grids, holdings, preview_manage
+from pool.queries.gpus import (
+    Cell,
+    GpuGrid,
+    Holding,
+    Preview,
+    gpu_grid,
+    gpu_grids,
+    holdings,
+    managed_elsewhere,
+    preview_manage,
+)
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser
@@ -36,6 +47,7 @@ __all__ = [
     "gpu_grids",
     "gpus_visible_to",
     "holdings",
+    "managed_elsewhere",
     "node_unknown",
     "nodes_visible_to",
     "pools_visible_to",
@@ -80,9 +92,11 @@ def update_needed(node: Node) -> bool:
 
 
 def why_unusable(gpu: Gpu) -> str | None:
-    """retired, lost, observe, frozen or unknown, the first that holds; None: bookings are placed on it.
+    """Why no booking is placed on it, the first that holds, in the words and the order of the snapshot.
 
-    Takes a GPU with its node, pool, state and blockers (`gpus_visible_to`).
+    retired, lost, observe, managed_elsewhere, update_needed (its agent knows no
+    shares), frozen, unknown, unhealthy; None: bookings are placed on it. Takes a
+    GPU with its node, pool, state and blockers (`gpus_visible_to`).
     """
     state = getattr(gpu, "state", None)
     if gpu.retired_at is not None:
@@ -91,10 +105,16 @@ def why_unusable(gpu: Gpu) -> str | None:
         return "lost"
     if not gpu.managed:
         return "observe"
+    if managed_elsewhere(gpu):
+        return "managed_elsewhere"
+    if gpu.use == Gpu.Use.SHARE and 0 < gpu.node.wire < wire.WIRE:
+        return "update_needed"
     if gpu.frozen or gpu.node.frozen or gpu.node.agent_frozen or gpu.node.pool.frozen:
         return "frozen"
-    missing = any(one.kind == Blocker.Kind.UNKNOWN for one in gpu.blockers.all())
-    return "unknown" if state is None or missing or node_unknown(gpu.node) else None
+    kinds = {one.kind for one in gpu.blockers.all()}
+    if state is None or Blocker.Kind.UNKNOWN in kinds or node_unknown(gpu.node):
+        return "unknown"
+    return "unhealthy" if Blocker.Kind.HEALTH in kinds else None
 
 
 # --- What is offered ----------------------------------------------------------
@@ -178,8 +198,9 @@ def _both(one: ProfileRow, other: ProfileRow) -> ProfileRow:
 class CapacityRow:
     """GPUs of one model and use, each counted once: usable, or under the first thing that is against it.
 
-    `total_gpus` leaves out the retired. `held_milli_now` is what bookings block
-    at this moment, from their spans, in thousandths of a GPU;
+    `total_gpus` leaves out the retired; observed are also those that somebody
+    else on their node gives out. `held_milli_now` is what bookings block at this
+    moment, from their spans and the ledgers of shares, in thousandths of a GPU;
     `usable_held_milli` is the part of it on usable GPUs, and
     `usable_blocked_milli` what is occupied there without being booked.
     """
@@ -200,21 +221,25 @@ class CapacityRow:
 
 _CAPACITY = """
 WITH spans AS (
-    SELECT alloc.gpu_id, alloc.span, true AS booked
+    SELECT alloc.gpu_id, alloc.span, alloc.kind, alloc.share_memory_mib AS mib, alloc.share_compute_pct AS pct
     FROM pool_allocation alloc JOIN pool_reservation booked ON booked.id = alloc.reservation_id
     WHERE alloc.holds AND booked.pool_id = %(pool)s AND alloc.blocked @> %(now)s::timestamptz
     UNION ALL
-    SELECT blocker.gpu_id, blocker.span, false FROM pool_blocker blocker
+    SELECT blocker.gpu_id, blocker.span, 'blocker', NULL, NULL FROM pool_blocker blocker
 ), held AS (
-    SELECT gpu_id, coalesce(sum(upper(span) - lower(span)) FILTER (WHERE booked), 0) AS slices,
-        (SELECT sum(upper(one) - lower(one)) FROM unnest(range_agg(span)) AS one) AS taken
+    SELECT gpu_id, sum(mib) AS mib, sum(pct) AS pct,
+        coalesce(sum(upper(span) - lower(span)) FILTER (WHERE kind IN ('mig', 'gpu')), 0) AS slices,
+        (SELECT sum(upper(one) - lower(one))
+         FROM unnest(range_agg(span) FILTER (WHERE kind <> 'share')) AS one) AS taken
     FROM spans GROUP BY gpu_id
 ), seen AS (
-    SELECT gpu.model, gpu.use, 1000 * coalesce(held.slices, 0) / gpu.grid AS milli,
-        1000 * greatest(coalesce(held.taken - held.slices, 0), 0) / gpu.grid AS blocked_milli,
+    SELECT gpu.model, gpu.use, share.milli + 1000 * coalesce(held.slices, 0) / gpu.grid AS milli,
+        least(1000 - share.milli, 1000 * greatest(coalesce(held.taken - held.slices, 0), 0) / gpu.grid)
+            AS blocked_milli,
         CASE WHEN gpu.retired_at IS NOT NULL THEN 'retired'
              WHEN state.lost THEN 'lost'
              WHEN NOT gpu.managed THEN 'observe'
+             WHEN node.managed_by <> '[]'::jsonb AND NOT gpu.excluded THEN 'observe'
              WHEN gpu.frozen OR node.frozen OR node.agent_frozen OR pool.frozen THEN 'frozen'
              WHEN state.gpu_id IS NULL OR node.unknown_since IS NOT NULL
                  OR coalesce(node.received_at < %(fresh)s, true)
@@ -226,6 +251,8 @@ WITH spans AS (
     JOIN pool_pool pool ON pool.id = node.pool_id
     LEFT JOIN pool_gpustate state ON state.gpu_id = gpu.id
     LEFT JOIN held ON held.gpu_id = gpu.id
+    CROSS JOIN LATERAL (SELECT least(1000, greatest(0, 10 * held.pct,
+        ceil(1000.0 * held.mib / nullif(gpu.memory_mib - %(reserve)s, 0))))::bigint AS milli) share
     WHERE node.pool_id = %(pool)s
 )
 SELECT model, use, count(*) FILTER (WHERE status <> 'retired'),
@@ -243,5 +270,7 @@ def capacity(pool: Pool) -> list[CapacityRow]:
     """What the pool has, by model and use, in one reading."""
     fresh = clock.real_now() - timedelta(seconds=settings.REPORT_SECONDS * health.MISSED)
     with connection.cursor() as cursor:
-        cursor.execute(_CAPACITY, {"pool": pool.pk, "now": clock.now(), "fresh": fresh})
+        cursor.execute(
+            _CAPACITY, {"pool": pool.pk, "now": clock.now(), "fresh": fresh, "reserve": RESERVE_MIB}
+        )
         return [CapacityRow(*row) for row in cursor.fetchall()]

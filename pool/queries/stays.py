@@ -22,7 +22,8 @@ SELECT alloc.id, resv.id, gpu.uuid, team.name, owner.username, owner.posix_name,
         SELECT 1 FROM pool_allocation heir JOIN pool_reservation next ON next.id = heir.reservation_id
         WHERE heir.gpu_id = alloc.gpu_id AND heir.span = alloc.span AND heir.kind = alloc.kind
             AND heir.holds AND heir.wanted_at IS NOT NULL AND next.state IN ('starting', 'active')
-            AND next.team_id = resv.team_id AND next.owner_id = resv.owner_id AND next.ask = resv.ask)
+            AND next.team_id = resv.team_id AND next.owner_id = resv.owner_id AND next.ask = resv.ask
+            AND (alloc.kind <> 'share' OR lower(next.period) = upper(resv.period)))
 FROM pool_allocation alloc
 JOIN pool_gpu gpu ON gpu.id = alloc.gpu_id
 JOIN pool_reservation resv ON resv.id = alloc.reservation_id

@@ -18,14 +18,14 @@ from pool.core.errors import Code, Refusal, invalid
 from pool.core.roles import Action
 from pool.core.states import State
 from pool.models import Allocation, Blocker, Gpu, Node, NodeToken, Pool, User
-from pool.queries import access
-from pool.queries.gpus import against_managing
+from pool.queries import access as permissions
+from pool.queries.gpus import against_managing, against_use
 from pool.queries.inventory import node_unknown
 from pool.services import broker, commands, events, locks, reservations
 from pool.services.enrolment import enrol, make_join_code
 from pool.services.teams import check_slug, check_zone
 
-__all__ = ["enrol", "freeze", "make_join_code", "make_pool", "retire", "set_managed", "set_use"]
+__all__ = ["enrol", "freeze", "make_join_code", "make_pool", "retire", "set_access", "set_managed", "set_use"]
 
 Target = Literal["gpu", "node", "pool", "everything"]
 
@@ -36,7 +36,7 @@ NAMED = 20
 @locks.use_case
 def make_pool(*, actor: User | None, name: str, title: str = "", zone: str = "UTC", now: datetime) -> Pool:
     """An empty pool. Refuses with FORBIDDEN, INVALID (name, zone), TAKEN."""
-    access.require(actor, Action.MANAGE_POOL)
+    permissions.require(actor, Action.MANAGE_POOL)
     check_slug(name)
     check_zone(zone)
     made, new = Pool.objects.get_or_create(name=name, defaults={"title": title[:120], "zone": zone})
@@ -47,18 +47,30 @@ def make_pool(*, actor: User | None, name: str, title: str = "", zone: str = "UT
 
 
 @locks.use_case
-def set_managed(*, actor: User | None, gpus: Collection[str], managed: bool, now: datetime) -> list[Gpu]:
+def set_managed(
+    *,
+    actor: User | None,
+    gpus: Collection[str],
+    managed: bool,
+    excluded: bool | None = None,
+    now: datetime,
+) -> list[Gpu]:
     """Let the portal carve these GPUs (by UUID), or only look at them again.
 
-    Managing commands each at once: see queries.inventory.preview_manage. Refuses
-    with FORBIDDEN, NOT_FOUND, INVALID (not reported, lost, retired, no MIG), and
-    with WRONG_STATE when bookings would lose their GPU.
+    Managing commands each at once: see queries.inventory.preview_manage. `excluded`
+    says that whoever else gives out the node's GPUs leaves these alone from now
+    on (or not any more). Refuses with FORBIDDEN, NOT_FOUND, INVALID (not reported,
+    lost, retired, managed elsewhere, no MIG, shares not offered), and with
+    WRONG_STATE when bookings would lose their GPU.
     """
-    access.require(actor, Action.MANAGE_NODE)
-    rows = [row for row in _locked(gpus) if row.managed != managed]
+    permissions.require(actor, Action.MANAGE_NODE)
+    rows = _locked(gpus)
+    if excluded is not None:
+        _exclude([row for row in rows if row.excluded != excluded], excluded, actor, now)
+    rows = [row for row in rows if row.managed != managed]
     if managed:
         for row in rows:
-            _refuse_unmanageable(row, row.use)
+            _refuse(row, against_managing(row, row.use))
     else:
         _refuse_booked(rows)
         _let_go(rows)
@@ -70,27 +82,94 @@ def set_managed(*, actor: User | None, gpus: Collection[str], managed: bool, now
     return rows
 
 
-@locks.use_case
-def set_use(*, actor: User | None, gpus: Collection[str], use: str, now: datetime) -> list[Gpu]:
-    """Offer these GPUs (by UUID) as slices ("mig") or whole ("whole").
+def _exclude(rows: Collection[Gpu], excluded: bool, actor: User | None, now: datetime) -> None:
+    """Note that the other manager of the node leaves these GPUs to us, or takes them back."""
+    if not excluded:
+        _refuse_booked([row for row in rows if row.managed and row.node.managed_by])
+    for row in rows:
+        row.excluded = excluded
+    Gpu.objects.bulk_update(rows, ["excluded"])
+    _tell("gpu.excluded" if excluded else "gpu.included", rows, actor, now)
+    commands.issue([row for row in rows if row.managed], now)
 
-    Refuses with FORBIDDEN, NOT_FOUND, INVALID, and with WRONG_STATE when a
-    GPU has bookings, now or later: they were made for its present use.
+
+@locks.use_case
+def set_use(
+    *, actor: User | None, gpus: Collection[str], use: str, sharing: str = "", now: datetime
+) -> list[Gpu]:
+    """Offer these GPUs (by UUID) as slices ("mig"), whole ("whole"), or in shares ("share").
+
+    `sharing` says how shares are kept apart: "mps", "hami" or "timeslice"; it is
+    needed for them, and for nothing else. Refuses with FORBIDDEN, NOT_FOUND,
+    INVALID, and with WRONG_STATE when a GPU has bookings, now or later: they were
+    made for its present use.
     """
-    access.require(actor, Action.MANAGE_NODE)
-    if use not in Gpu.Use.values:
-        raise invalid("/use", "not_a_choice", choices=list(Gpu.Use.values))
-    rows = [row for row in _locked(gpus) if row.use != use]
+    permissions.require(actor, Action.MANAGE_NODE)
+    _check_use(use, sharing)
+    rows = [row for row in _locked(gpus) if (row.use, row.sharing) != (use, sharing)]
     for row in rows:
-        _refuse_unmanageable(row, use)
+        _refuse(row, _against_use(row, use, sharing))
     _refuse_booked(rows)
-    before = {row.pk: {"use": row.use} for row in rows}
+    before = {row.pk: _used(row) for row in rows}
     for row in rows:
-        row.use = use
-    Gpu.objects.bulk_update(rows, ["use"])
-    _tell("gpu.use_set", rows, actor, now, before=before, after={"use": use})
+        row.use, row.sharing = use, sharing
+    Gpu.objects.bulk_update(rows, ["use", "sharing"])
+    after = {"use": use, "sharing": sharing} if sharing else {"use": use}
+    _tell("gpu.use_set", rows, actor, now, before=before, after=after)
     commands.issue(rows, now)
     return rows
+
+
+def _check_use(use: str, sharing: str) -> None:
+    if use not in Gpu.Use.values:
+        raise invalid("/use", "not_a_choice", choices=list(Gpu.Use.values))
+    if use == Gpu.Use.SHARE and sharing not in Gpu.Sharing.values:
+        raise invalid("/sharing", "not_a_choice", choices=list(Gpu.Sharing.values))
+    if use != Gpu.Use.SHARE and sharing:
+        raise invalid("/sharing", "not_together", other="use")
+
+
+def _against_use(row: Gpu, use: str, sharing: str) -> str | None:
+    """As for managing it so; that somebody else gives it out matters only then."""
+    against = against_managing(row, row.use)
+    if against in ("retired", "not_reported", "lost"):
+        return against
+    return against_use(row, use, sharing)
+
+
+def _used(row: Gpu) -> dict[str, str]:
+    return {"use": row.use, "sharing": row.sharing} if row.sharing else {"use": row.use}
+
+
+@locks.use_case
+def set_access(*, actor: User | None, node: str, access: str, now: datetime) -> Node:
+    """How holders on this node get their slice, of what its agent offers; advice only is always possible.
+
+    Refuses with FORBIDDEN, NOT_FOUND, INVALID.
+    """
+    permissions.require(actor, Action.MANAGE_NODE)
+    locked = locks.pool(_pool_of("node", node))
+    row = locks.node(Node.objects.get(name=node).pk)
+    choices = sorted({"advisory", *row.access_offered})
+    if access not in choices:
+        raise invalid("/access", "not_a_choice", choices=choices)
+    if access == row.access:
+        return row
+    before, row.access = row.access, access
+    row.version += 1
+    row.save(update_fields=["access", "version"])
+    locks.changed(locked)
+    events.record(
+        "node.access_set",
+        actor=actor,
+        now=now,
+        pool_id=locked.pk,
+        node_id=row.pk,
+        before={"access": before},
+        after={"node": row.name, "access": access},
+    )
+    commands.issue(locks.gpus(row.gpus.filter(managed=True).values_list("pk", flat=True)), now)
+    return row
 
 
 def freeze(*, actor: User | None, target: Target, id: str | None = None, frozen: bool, now: datetime) -> None:
@@ -100,7 +179,7 @@ def freeze(*, actor: User | None, target: Target, id: str | None = None, frozen:
     of every pool: lifting it lifts theirs, too, and a pool made later is free.
     Lifting commands what has changed meanwhile. Refuses with FORBIDDEN, NOT_FOUND.
     """
-    access.require(actor, Action.MANAGE_POOL if target in ("pool", "everything") else Action.MANAGE_NODE)
+    permissions.require(actor, Action.MANAGE_POOL if target in ("pool", "everything") else Action.MANAGE_NODE)
     if target == "everything":
         for name in Pool.objects.order_by("pk").values_list("name", flat=True):
             _freeze(actor, "pool", name, frozen, now)
@@ -154,7 +233,7 @@ def retire(
     that is lost or not heard from is written off. Refuses with FORBIDDEN,
     NOT_FOUND, and with WRONG_STATE while there are other bookings.
     """
-    access.require(actor, Action.MANAGE_NODE)
+    permissions.require(actor, Action.MANAGE_NODE)
     of_target = Gpu.objects.filter(uuid=id) if target == "gpu" else Gpu.objects.filter(node__name=id)
     locked = locks.pool(_pool_of(target, id))
     rows = locks.gpus(of_target.values_list("pk", flat=True))
@@ -195,8 +274,9 @@ def _locked(uuids: Collection[str]) -> list[Gpu]:
     return locks.gpus(places)
 
 
-def _refuse_unmanageable(gpu: Gpu, use: str) -> None:
-    why = against_managing(gpu, use)
+def _refuse(gpu: Gpu, why: str | None) -> None:
+    if why == "managed_elsewhere":
+        raise invalid("/gpus", why, gpu=gpu.uuid, managers=gpu.node.managed_by)
     if why is not None:
         raise invalid("/gpus", why, gpu=gpu.uuid)
 

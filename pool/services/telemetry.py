@@ -130,7 +130,7 @@ def _answer(desk: Desk) -> wire.Answer:
     return wire.Answer(
         wire=desk.report.wire,
         accepted_seq=node.seq,
-        commands=tuple(commands.message(row, node.name, uuids[row.gpu_id]) for row in due),
+        commands=tuple(commands.message(row, node.name, uuids[row.gpu_id], node.wire) for row in due),
         next_report_s=_next_report_s(desk),
         manage=tuple(sorted(uuids.values())),
         frozen=node.frozen or node.pool.frozen,

@@ -108,6 +108,7 @@ def _event(desk: Desk, one: wire.Happened, whose: tuple[UUID, int] | None) -> Ev
         "text": observed.text(one.text, 500),
         "at": None if at is None else at.isoformat(),
         "data": observed.plain(one.data),
+        "xid": clean_int(one.data.get("xid"), 1, 2**31 - 1)[0] if one.kind == "xid" else None,
     }
     return events.draft(
         f"{'node' if whose is None else 'reservation'}.{one.kind}",

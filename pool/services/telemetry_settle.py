@@ -125,12 +125,17 @@ def _is_not_taken(command: Command, layout: wire.Layout, one: Seen) -> bool:
 
 
 def to_resend(desk: Desk) -> list[Command]:
-    """Open commands that may be sent: not where a freeze or a known foreign instance stands against it."""
+    """Open commands that may be sent, and that the agent understands.
+
+    Not where a freeze or a known foreign instance stands against it.
+    """
     reported = {one.uuid for one in desk.seen}
     found = []
     for gpu in desk.gpus.values():
         command = desk.commands.get(gpu.pk)
         if command is None or gpu.uuid not in reported or not desk.commandable(gpu):
+            continue
+        if not commands.understood(gpu.use, desk.node.wire):
             continue
         if (command.trouble or {}).get("code") == "foreign" and _foreign(desk, gpu):
             continue

@@ -58,7 +58,7 @@ def test_a_token_for_one_team_is_told_of_that_teams_holdings_alone(cast: Cast, n
         assert (cell.reservation_id, cell.busy) == (known, True)
 
 
-def test_whose_processes_overrun_is_told_to_those_who_see_all(cast: Cast) -> None:
+def test_whose_processes_are_in_the_way_is_told_to_those_who_see_all(cast: Cast) -> None:
     node = enrol_node(cast.main, use="whole")
     node.gpus[0].processes = (wire.Process(pid=7, name="python", user="eve"),)
     node.send()
@@ -69,7 +69,7 @@ def test_whose_processes_overrun_is_told_to_those_who_see_all(cast: Cast) -> Non
         (None, None, ""),
     ):
         (cell,) = gpus.gpu_grid(row(cast, node), viewer, only=only).blockers
-        assert (cell.kind, cell.detail) == ("overrun", told)
+        assert (cell.kind, cell.detail) == ("foreign", told)
 
 
 def test_a_whole_gpu_is_one_cell(cast: Cast) -> None:

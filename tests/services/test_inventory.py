@@ -62,7 +62,8 @@ def test_managing_commands_the_gpu_at_once(cast: Cast) -> None:
     change = Pool.objects.get().change
     inventory.set_use(actor=cast.otto, gpus=[uuid], use="mig", now=clock.now())
     (row,) = inventory.set_managed(actor=cast.otto, gpus=[uuid], managed=True, now=clock.now())
-    assert (row.managed, row.generation, row.wanted) == (True, 1, {"mig": True, "held": []})
+    assert (row.managed, row.generation) == (True, 1)
+    assert (row.wanted["mig"], row.wanted["held"]) == (True, [])
     assert Pool.objects.get().change == change + 2
     event = Event.objects.get(verb="gpu.managed")
     assert (event.actor, event.gpu_id, event.node_id) == (cast.otto, row.pk, node.row.pk)
@@ -128,12 +129,119 @@ def test_letting_go_leaves_the_gpu_as_it_is(cast: Cast, node: SimNode) -> None:
     assert not Command.objects.filter(state="open").exists()
 
 
+# --- What somebody else gives out ----------------------------------------------------
+
+
+def elsewhere(node: SimNode) -> str:
+    """A GPU that is not managed by us, on a node that slurmd gives out."""
+    node.send(node.report(managed_by=("slurmd",)))
+    return node.gpus[0].uuid
+
+
+def test_what_somebody_else_gives_out_is_not_managed(cast: Cast) -> None:
+    node = enrol_node(cast.main, managed=False)
+    uuid = elsewhere(node)
+    with pytest.raises(Refusal) as refused:
+        inventory.set_managed(actor=cast.otto, gpus=[uuid], managed=True, now=clock.now())
+    assert refused.value.code == Code.INVALID
+    (error,) = refused.value.data["errors"]
+    assert (error["code"], error["managers"]) == ("managed_elsewhere", ["slurmd"])
+    assert not Gpu.objects.get().managed
+
+
+def test_an_operator_states_that_it_was_excluded_there(cast: Cast) -> None:
+    node = enrol_node(cast.main, managed=False)
+    uuid = elsewhere(node)
+    inventory.set_managed(actor=cast.otto, gpus=[uuid], managed=True, excluded=True, now=clock.now())
+    row = Gpu.objects.get()
+    assert (row.managed, row.excluded) == (True, True)
+    assert list(Event.objects.filter(gpu_id=row.pk).order_by("pk").values_list("verb", flat=True))[-2:] == [
+        "gpu.excluded",
+        "gpu.managed",
+    ]
+    assert node.send(node.report(managed_by=("slurmd",))).manage == (uuid,)
+
+
+def test_giving_it_back_to_the_other_is_refused_while_it_is_booked(cast: Cast, node: SimNode) -> None:
+    uuid = elsewhere(node)
+    inventory.set_managed(actor=cast.otto, gpus=[uuid], managed=True, excluded=True, now=clock.now())
+    book(cast)
+    with pytest.raises(Refusal) as refused:
+        inventory.set_managed(actor=cast.otto, gpus=[uuid], managed=True, excluded=False, now=clock.now())
+    assert refused.value.code == Code.WRONG_STATE
+
+
+# --- Shares ----------------------------------------------------------------------------
+
+
+def test_a_gpu_is_given_in_shares_as_its_node_can_keep_them_apart(cast: Cast, node: SimNode) -> None:
+    node.send(node.report(sharing=("mps",)))
+    uuid = node.gpus[0].uuid
+    (row,) = inventory.set_use(actor=cast.otto, gpus=[uuid], use="share", sharing="mps", now=clock.now())
+    assert (row.use, row.sharing, row.wanted["mig"], row.wanted["sharing"]) == ("share", "mps", False, "mps")
+    (row,) = inventory.set_use(actor=cast.otto, gpus=[uuid], use="whole", now=clock.now())
+    assert (row.use, row.sharing, row.wanted["sharing"]) == ("whole", "", None)
+
+
+@pytest.mark.parametrize(
+    ("use", "sharing", "pointer", "why"),
+    [
+        ("share", "", "/sharing", "not_a_choice"),
+        ("share", "magic", "/sharing", "not_a_choice"),
+        ("mig", "mps", "/sharing", "not_together"),
+        ("share", "hami", "/gpus", "not_offered"),
+        ("lent", "", "/use", "not_a_choice"),
+    ],
+)
+def test_a_use_that_makes_no_sense_is_refused(
+    cast: Cast, node: SimNode, use: str, sharing: str, pointer: str, why: str
+) -> None:
+    node.send(node.report(sharing=("mps",)))
+    with pytest.raises(Refusal) as refused:
+        inventory.set_use(
+            actor=cast.otto, gpus=[node.gpus[0].uuid], use=use, sharing=sharing, now=clock.now()
+        )
+    (error,) = refused.value.data["errors"]
+    assert (error["pointer"], error["code"]) == (pointer, why)
+
+
+def test_an_agent_that_knows_no_shares_gives_none(cast: Cast, node: SimNode) -> None:
+    node.send(node.report(sharing=("mps",)))
+    node.send(node.report(wire=1))
+    with pytest.raises(Refusal) as refused:
+        inventory.set_use(
+            actor=cast.otto, gpus=[node.gpus[0].uuid], use="share", sharing="mps", now=clock.now()
+        )
+    assert refused.value.data["errors"][0]["code"] == "update_needed"
+
+
+# --- Access ----------------------------------------------------------------------------
+
+
+def test_how_holders_get_their_slice_is_chosen_from_what_the_node_offers(cast: Cast, node: SimNode) -> None:
+    node.send(node.report(access=("advisory", "cdi")))
+    row = inventory.set_access(actor=cast.otto, node="node-1", access="cdi", now=clock.now())
+    assert row.access == "cdi"
+    assert Command.objects.get(state="open").layout["access"] == "cdi"
+    event = Event.objects.get(verb="node.access_set")
+    assert (event.before, event.after) == ({"access": "advisory"}, {"node": "node-1", "access": "cdi"})
+    with pytest.raises(Refusal) as refused:
+        inventory.set_access(actor=cast.otto, node="node-1", access="unix", now=clock.now())
+    assert refused.value.data["errors"][0]["code"] == "not_a_choice"
+
+
+def test_choosing_it_is_an_operators(cast: Cast, node: SimNode) -> None:
+    with pytest.raises(Refusal) as refused:
+        inventory.set_access(actor=cast.lena, node="node-1", access="advisory", now=clock.now())
+    assert refused.value.code == Code.FORBIDDEN
+
+
 # --- Use ---------------------------------------------------------------------------
 
 
 def test_a_change_of_use_commands_the_mode(cast: Cast, node: SimNode) -> None:
     (row,) = inventory.set_use(actor=cast.otto, gpus=[node.gpus[0].uuid], use="whole", now=clock.now())
-    assert (row.use, row.wanted) == ("whole", {"mig": False, "held": []})
+    assert (row.use, row.wanted["mig"], row.wanted["held"]) == ("whole", False, [])
     node.follow()
     assert not node.gpus[0].mig
     event = Event.objects.filter(verb="gpu.use_set").latest("pk")
