@@ -12,7 +12,7 @@ from pool.core.errors import Code, Refusal
 from pool.core.shapes import MigAsk
 from pool.models import Blocker, Command, Event, Gpu, GpuState, Node, Pool
 from pool.queries import clock
-from pool.services import inventory, reservations
+from pool.services import health, inventory, reservations
 from tests.cast import Cast, SimNode, enrol_node
 
 
@@ -138,7 +138,9 @@ def test_a_lost_gpu_is_no_longer_placed_on_and_comes_back(cast: Cast, node: SimN
         book(cast)
     assert refused.value.data["counts"] == {"lost": 1}
     node.gpus[0].lost = False
-    node.send()
+    for _ in range(5):
+        node.send()
+    health.give_back(actor=cast.otto, gpu=node.gpus[0].uuid, now=clock.now())
     assert book(cast).state == "starting"
 
 
