@@ -19,6 +19,7 @@ from agents.place import Fault
 
 JOIN = "/api/v1/agents/join"
 REPORTS = "/api/v1/agents/reports"
+LIVE = "/livez"
 ANSWER_LIMIT = 4 * 1024 * 1024
 
 Message = TypeVar("Message")
@@ -76,20 +77,27 @@ class Portal:
         headers = {"Content-Type": "application/json", "User-Agent": "gpupool-agent"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        status, body = self._exchange(self.url.path + path, msgspec.json.encode(message), headers)
-        if status not in (200, 201):
-            raise Refused(status, _detail(body))
+        response, body = self._exchange("POST", self.url.path + path, msgspec.json.encode(message), headers)
+        if response.status not in (200, 201):
+            raise Refused(response.status, _detail(body))
         try:
             return msgspec.json.decode(body, type=answer)
         except msgspec.DecodeError as error:
             raise NoAnswer(f"the answer is not one of a portal: {error}") from error
 
-    def _exchange(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+    def knock(self) -> tuple[int, str | None]:
+        """Status and date of the portal's sign of life; no token is sent. Raises `NoAnswer`."""
+        response, _ = self._exchange("GET", self.url.path + LIVE, None, {"User-Agent": "gpupool-agent"})
+        return response.status, response.getheader("Date")
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPResponse, bytes]:
         try:
             with closing(self._connection()) as connection:
-                connection.request("POST", path, body, headers)
+                connection.request(method, path, body, headers)
                 response = connection.getresponse()
-                return response.status, response.read(ANSWER_LIMIT)
+                return response, response.read(ANSWER_LIMIT)
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, ssl.SSLError):
                 self.trust.forget()

@@ -96,13 +96,12 @@ class TestServing:
         look_again(one)
         assert one.port is None
 
-    def test_it_answers_over_ipv6_too(self, node: Node) -> None:
-        if not socket.has_dualstack_ipv6():
-            pytest.skip("this machine has no IPv6")
+    def test_it_answers_at_every_address(self, node: Node) -> None:
         port = node.exporter().port
-        with closing(http.client.HTTPConnection("::1", port, timeout=10)) as connection:
-            connection.request("GET", "/metrics")
-            assert connection.getresponse().status == 200
+        for host in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
+            with closing(http.client.HTTPConnection(host, port, timeout=10)) as connection:
+                connection.request("GET", "/metrics")
+                assert connection.getresponse().status == 200
 
     def test_other_paths_are_told_where_to_look(self, node: Node) -> None:
         port = node.exporter().port
