@@ -1,0 +1,365 @@
+"""What is changed of a GPU as a whole, on the simulated driver: never over anybody's work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from agents import simulator_world as world
+from agents.carve import carve
+from agents.driver import Driver
+from agents.gpu import DriverRefusal, Gpu
+from agents.parts import simulator
+from agents.reset import Reset
+from agents.simulator_state import Store
+from pool.core.wire import Command, Held, Layout, Process, Stay, Trouble
+from tests.agents.stand_in import parts_of, slice_, whole
+
+Open = Callable[..., tuple[Driver, Path]]
+A = slice_("a", 0)
+
+
+class Bench:
+    """One GPU under the applier's hands."""
+
+    def __init__(self, driver: Driver, folder: Path) -> None:
+        self.driver = driver
+        self.folder = folder
+        self.uuid = driver.look().gpus[0].uuid
+        self.boot_id = "boot-1"
+        self.reason: str | None = None
+        self.generation = 0
+        self.restart()
+
+    def restart(self, **own: Any) -> None:
+        self.parts = parts_of(self.driver, self.folder, lambda: self.boot_id, **own)
+
+    def carve(self, *held: Held, mig: bool = True, **layout: Any) -> Trouble | None:
+        self.generation += 1
+        wanted = Layout(mig=mig, held=held, **layout)
+        order = Command(id="c", node="node-1", gpu=self.uuid, generation=self.generation, layout=wanted)
+        return carve(order, self.parts, lambda uuid: self.reason).trouble
+
+    def gpu(self) -> Gpu:
+        return self.driver.gpu(self.uuid)
+
+    @property
+    def record(self) -> Any:
+        return self.parts.ledger.gpu(self.uuid)
+
+    def kinds(self) -> list[str]:
+        return [one.kind for one in self.parts.log.pending()]
+
+
+@pytest.fixture
+def bench(driver: Open) -> Callable[..., Bench]:
+    def make(spec: str = "1xH100-80GB", **options: Any) -> Bench:
+        return Bench(*driver(spec, **options))
+
+    return make
+
+
+MakeBench = Callable[..., Bench]
+
+
+class TestReset:
+    @pytest.mark.parametrize("spec", ["1xA100-80GB", "1xH100-80GB"])
+    def test_an_empty_gpu_is_reset_and_its_mode_restored(self, bench: MakeBench, spec: str) -> None:
+        one = bench(spec)
+        assert one.carve(A) is None
+        assert one.carve(reset=1) is None
+        assert one.record.reset == 1
+        assert one.gpu().mig is True
+        assert one.gpu().instances == ()
+        assert one.kinds() == ["reset"]
+
+    def test_it_is_done_once(self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+        one = bench()
+        done: list[str] = []
+        monkeypatch.setattr(Reset, "__call__", lambda self, uuid: done.append(uuid))
+        assert one.carve(mig=False, reset=1) is None
+        assert one.carve(whole("w"), mig=False, reset=1) is None
+        assert one.carve(mig=False, reset=1) is None
+        assert done == [one.uuid]
+        assert one.carve(mig=False, reset=2) is None
+        assert done == [one.uuid, one.uuid]
+
+    def test_it_waits_for_the_last_holder(self, bench: MakeBench) -> None:
+        one = bench(mig=(0,))
+        assert one.carve(A, reset=1) is None
+        assert (one.record.reset, one.record.applied) == (0, 1)
+        assert one.carve(reset=1) is None
+        assert one.record.reset == 1
+
+    def test_nothing_is_reset_under_a_process(self, bench: MakeBench) -> None:
+        one = bench()
+        pid = world.process(one.folder, 0)
+        trouble = one.carve(mig=False, reset=1)
+        assert trouble is not None
+        assert (trouble.code, [user.pid for user in trouble.holders]) == ("in_use", [pid])
+        assert one.record.reset == 0
+        world.stop_processes(one.folder)
+        assert one.carve(mig=False, reset=1) is None
+
+    def test_nothing_is_reset_over_a_foreign_instance(self, bench: MakeBench) -> None:
+        one = bench(mig=(0,))
+        one.driver.create(one.uuid, 14, 0, 2)
+        before = [made.serial for made in Store(one.folder).read().gpus[0].instances]
+        trouble = one.carve(reset=1)
+        assert trouble is not None
+        assert trouble.code == "foreign"
+        assert [made.serial for made in Store(one.folder).read().gpus[0].instances] == before
+
+    def test_a_slice_in_use_is_not_reset_away(self, bench: MakeBench) -> None:
+        one = bench(mig=(0,))
+        one.carve(A)
+        world.process(one.folder, 0, 0)
+        trouble = one.carve(reset=1)
+        assert trouble is not None
+        assert trouble.code == "in_use"
+        assert len(one.gpu().instances or ()) == 1
+        assert one.record.reset == 0
+
+    def test_what_the_tool_says_is_the_trouble(
+        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(self: Reset, uuid: str) -> None:
+            raise DriverRefusal("reset_required", None, "the GPU was not reset: not supported")
+
+        one = bench()
+        monkeypatch.setattr(Reset, "__call__", refuse)
+        trouble = one.carve(mig=False, reset=1)
+        assert trouble is not None
+        assert (trouble.code, trouble.detail) == ("reset_required", "the GPU was not reset: not supported")
+        assert one.driver.look().driver is not None
+
+    def test_a_boot_resets_everything(self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+        one = bench(mig=(0,))
+        one.carve(A, reset=4)
+        one.boot_id = "boot-2"
+        one.restart()
+        assert one.record.reset == 4
+
+    def test_the_simulated_gpu_is_reset_by_the_simulators_own_command(self, bench: MakeBench) -> None:
+        one = bench(mig=(0,))
+        one.driver.create(one.uuid, 14, 0, 2)
+        with one.driver.away():
+            Reset(simulator(one.parts.place))(one.uuid)
+        assert one.gpu().instances == ()
+
+
+class TestComputeMode:
+    def mode(self, one: Bench) -> str | None:
+        return one.gpu().health.compute_mode
+
+    def test_an_unbooked_gpu_takes_no_process_until_it_is_booked(self, bench: MakeBench) -> None:
+        one = bench()
+        assert one.carve(mig=False, prohibited=True) is None
+        assert self.mode(one) == "prohibited"
+        assert one.record.compute_mode == "default"
+        assert one.carve(whole("w"), mig=False, prohibited=True) is None
+        assert self.mode(one) == "default"
+        assert one.record.compute_mode is None
+        assert one.carve(mig=False, prohibited=True) is None
+        assert self.mode(one) == "prohibited"
+
+    def test_what_an_operator_had_set_comes_back(self, bench: MakeBench) -> None:
+        one = bench()
+        one.driver.set_compute_mode(one.uuid, "exclusive_process")
+        one.carve(mig=False, prohibited=True)
+        assert one.carve(whole("w"), mig=False, prohibited=True) is None
+        assert self.mode(one) == "exclusive_process"
+
+    def test_a_crash_in_between_leaves_the_way_back_on_record(
+        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Crash(BaseException):
+            """What kill -9 looks like to the steps after it."""
+
+        def die(*args: object) -> None:
+            raise Crash
+
+        one = bench()
+        monkeypatch.setattr(one.driver, "set_compute_mode", die)
+        with pytest.raises(Crash):
+            one.carve(mig=False, prohibited=True)
+        monkeypatch.undo()
+        one.restart()
+        assert one.carve(mig=False, prohibited=True) is None
+        assert one.carve(mig=False) is None
+        assert self.mode(one) == "default"
+
+    def test_it_is_opened_again_for_mig(self, bench: MakeBench) -> None:
+        one = bench()
+        one.carve(mig=False, prohibited=True)
+        assert one.carve(A, prohibited=True) is None
+        assert one.gpu().mig is True
+        assert one.record.compute_mode is None
+
+    def test_nothing_is_closed_where_nothing_may_be_changed(self, bench: MakeBench) -> None:
+        one = bench()
+        one.reason = "observe"
+        trouble = one.carve(mig=False, prohibited=True)
+        assert trouble is not None
+        assert trouble.code == "observe"
+        assert self.mode(one) == "default"
+
+
+class TestWholeGpus:
+    """A whole GPU is handed to somebody else only when nobody is on it any more."""
+
+    def later(self, allocation: str, owner: str) -> Held:
+        return Held(allocation=allocation, owner=owner, profile=None, profile_id=None, start=0, size=8)
+
+    def test_the_next_owner_waits_for_the_former_ones_processes(self, bench: MakeBench) -> None:
+        one = bench()
+        assert one.carve(self.later("first", "us"), mig=False) is None
+        pid = world.process(one.folder, 0)
+        trouble = one.carve(self.later("second", "them"), mig=False)
+        assert trouble is not None
+        assert (trouble.code, [user.pid for user in trouble.holders]) == ("in_use", [pid])
+        assert one.record.whole.allocation == "first"
+        world.stop_processes(one.folder)
+        assert one.carve(self.later("second", "them"), mig=False) is None
+        assert one.record.whole.allocation == "second"
+
+    def test_the_same_owner_goes_on_over_running_processes(self, bench: MakeBench) -> None:
+        one = bench()
+        one.carve(self.later("first", "us"), mig=False)
+        world.process(one.folder, 0)
+        assert one.carve(self.later("second", "us"), mig=False) is None
+        assert one.record.whole.allocation == "second"
+
+    def test_the_holders_own_processes_are_in_nobodys_way(self, bench: MakeBench) -> None:
+        one = bench()
+        world.process(one.folder, 0)
+        user = (one.gpu().processes or ())[0].user
+        assert user is not None
+        mine = Stay(
+            allocation="w",
+            reservation="r",
+            gpu=one.uuid,
+            team="t",
+            owner="o",
+            users=(user,),
+            start=datetime(2026, 1, 1, tzinfo=UTC),
+        )
+        one.parts.stays.heed((mine,), one.parts.stays.policy, 1000.0)
+        assert one.carve(self.later("w", "o"), mig=False) is None
+
+    def test_foreign_use_that_an_operator_adopts_is_handed_over_as_it_runs(self, bench: MakeBench) -> None:
+        one = bench()
+        world.process(one.folder, 0)
+        adopted = Held(allocation="w", owner="o", profile=None, profile_id=None, start=0, size=8, adopt=True)
+        assert one.carve(adopted, mig=False) is None
+        assert one.record.whole.allocation == "w"
+
+    def test_a_boot_changes_no_holder(self, bench: MakeBench) -> None:
+        one = bench()
+        one.carve(self.later("w", "o"), mig=False)
+        one.boot_id = "boot-2"
+        one.restart()
+        world.process(one.folder, 0)
+        assert one.carve(self.later("w", "o"), mig=False) is None
+
+    def test_what_cannot_be_read_counts_as_in_use(
+        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = bench()
+        monkeypatch.setattr("agents.nvml.running", lambda device: None)
+        trouble = one.carve(self.later("w", "o"), mig=False)
+        assert trouble is not None
+        assert (trouble.code, trouble.detail) == (
+            "in_use",
+            "somebody else is still on it: its processes cannot be read",
+        )
+
+
+class TestAdoption:
+    def test_a_foreign_instance_becomes_ours_and_runs_on(self, bench: MakeBench) -> None:
+        one = bench(mig=(0,))
+        one.driver.create(one.uuid, 19, 0, 1)
+        pid = world.process(one.folder, 0, 0)
+        before = [made.serial for made in Store(one.folder).read().gpus[0].instances]
+        taken = Held(allocation="a", owner="o", profile="1g.10gb", profile_id=19, start=0, size=1, adopt=True)
+        assert one.carve(taken) is None
+        assert [made.serial for made in Store(one.folder).read().gpus[0].instances] == before
+        assert one.record.made[0].allocation == "a"
+        assert [user.pid for user in (one.gpu().instances or ())[0].processes or ()] == [pid]
+        world.stop_processes(one.folder)
+        assert one.carve() is None
+        assert one.gpu().instances == ()
+
+    def test_nothing_is_taken_over_where_nothing_may_be_changed(self, bench: MakeBench) -> None:
+        one = bench(mig=(0,))
+        one.driver.create(one.uuid, 19, 0, 1)
+        one.reason = "frozen"
+        taken = Held(allocation="a", owner="o", profile="1g.10gb", profile_id=19, start=0, size=1, adopt=True)
+        assert one.carve(taken) is not None
+        assert one.record.made == ()
+
+
+class TestWhoIsInTheWay:
+    def test_a_client_that_no_call_names_is_found_by_its_open_file(
+        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = bench("1xA100-80GB")
+        gpu = one.gpu()
+        monkeypatch.setattr(one.driver, "gpu", lambda uuid: replace(gpu, minor=5))
+        device = one.parts.place.root / "dev/nvidia5"
+        device.parent.mkdir(parents=True, exist_ok=True)
+        device.touch()
+        world.fail_next(one.folder, "nvmlDeviceSetMigMode", pynvml.NVML_ERROR_IN_USE)
+        code = f"import sys; file = open({str(device)!r}); print(flush=True); sys.stdin.read()"
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as client:
+            assert client.stdout
+            client.stdout.readline()
+            trouble = one.carve(A)
+            client.kill()
+        assert trouble is not None
+        assert (trouble.code, [user.pid for user in trouble.holders]) == ("in_use", [client.pid])
+
+    def test_the_machines_services_are_paused_for_the_change_and_run_again(
+        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = bench()
+        calls: list[str] = []
+        units = one.parts.units
+        monkeypatch.setattr(units, "_names", ("nvidia-dcgm",))
+        monkeypatch.setattr(units, "_do", lambda verb, name, *more: calls.append(verb) or True)
+        assert one.carve(A) is None
+        assert calls == ["is-active", "stop", "start"]
+        calls.clear()
+        assert one.carve(A, slice_("b", 1)) is None
+        assert calls == []
+
+    def test_nothing_is_paused_for_a_change_that_a_process_forbids(
+        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = bench()
+        monkeypatch.setattr(one.parts.units, "_names", ("nvidia-dcgm",))
+        monkeypatch.setattr(one.parts.units, "_do", lambda *words: pytest.fail("a service was touched"))
+        world.process(one.folder, 0)
+        trouble = one.carve(A)
+        assert trouble is not None
+        assert trouble.code == "in_use"
+
+    def test_a_program_of_the_machine_is_named_only_when_it_stays(
+        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = bench()
+        display = Process(pid=1, name="Xorg", computes=False, uid=0, user="root")
+        monkeypatch.setattr("agents.nvml.running", lambda device: (display,))
+        trouble = one.carve(A)
+        assert trouble is not None
+        assert (trouble.code, [user.name for user in trouble.holders]) == ("in_use", ["Xorg"])
