@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -16,7 +17,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -313,10 +313,15 @@ class Program:
 def kill_daemon(pipe: Path) -> None:
     """As a crash would: servers and files stay."""
     pid = int((pipe / f"{CONTROL}.pid").read_text())
+    handle = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while _lives(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert ended(handle), "the daemon lives on"
+
+
+def ended(handle: int) -> bool:
+    """Wait for the end of the process behind a pidfd."""
+    with os.fdopen(handle):
+        return bool(select.select([handle], [], [], 10)[0])
 
 
 def clear_away(run: Path) -> None:
