@@ -61,6 +61,23 @@ class _Pair:
             nvml.optional(n.nvmlGpmSampleFree, buffer)
 
 
+class _Question:
+    """Which metrics lie between two samples; 19 KB, so made once. Not safe between threads."""
+
+    def __init__(self, metrics: tuple[tuple[int, float], ...]) -> None:
+        self._ask = n.c_nvmlGpmMetricsGet_t()
+        self._ask.version, self._ask.numMetrics = n.NVML_GPM_METRICS_GET_VERSION, len(metrics)
+        self._answers = []
+        for place, (metric, most) in enumerate(metrics):
+            self._ask.metrics[place].metricId = metric
+            self._answers.append((self._ask.metrics[place], most))
+
+    def ask(self, first: Any, second: Any) -> Activity:
+        self._ask.sample1, self._ask.sample2 = first, second
+        n.nvmlGpmMetricsGet(self._ask)
+        return Activity(*(_value(metric, most) for metric, most in self._answers))
+
+
 class Gpm:
     """Samples kept by GPU UUID and instance id. Safe between threads."""
 
@@ -68,7 +85,7 @@ class Gpm:
         self._pairs: dict[tuple[str, int | None], _Pair] = {}
         self._supported: dict[str, bool] = {}
         self._lock = threading.Lock()
-        self._ask = n.c_nvmlGpmMetricsGet_t()  # 19 KB: made once
+        self._whole, self._instance = _Question(_DEVICE), _Question(_INSTANCE)
 
     def activity(self, device: Any, uuid: str, gi: int | None = None) -> Activity | None:
         """Since the question before this one; None for the first, and where GPM does not measure.
@@ -111,19 +128,10 @@ class Gpm:
         else:
             n.nvmlGpmMigSampleGet(device, gi, pair.next)
         first, pair.taken_at = pair.taken_at is None, now
-        metrics = _DEVICE if gi is None else _INSTANCE
-        pair.activity = None if first else self._between(pair.last, pair.next, metrics)
+        question = self._whole if gi is None else self._instance
+        pair.activity = None if first else question.ask(pair.last, pair.next)
         pair.last, pair.next = pair.next, pair.last
         return pair.activity
-
-    def _between(self, first: Any, second: Any, metrics: tuple[tuple[int, float], ...]) -> Activity:
-        ask = self._ask
-        ask.version, ask.numMetrics = n.NVML_GPM_METRICS_GET_VERSION, len(metrics)
-        ask.sample1, ask.sample2 = first, second
-        for place, (metric, _) in enumerate(metrics):
-            ask.metrics[place].metricId = metric
-        n.nvmlGpmMetricsGet(ask)
-        return Activity(*(_value(ask.metrics[place], most) for place, (_, most) in enumerate(metrics)))
 
     def _drop(self, key: tuple[str, int | None]) -> None:
         pair = self._pairs.pop(key, None)
@@ -136,6 +144,7 @@ class Gpm:
 
 def _value(metric: Any, most: float) -> float | None:
     """None for a metric that this GPU lacks, and for what makes no sense."""
-    if metric.nvmlReturn != n.NVML_SUCCESS or not math.isfinite(metric.value):
+    value = metric.value
+    if metric.nvmlReturn != n.NVML_SUCCESS or not math.isfinite(value):
         return None
-    return round(float(metric.value), 2) if 0 <= metric.value <= most else None
+    return round(float(value), 2) if 0 <= value <= most else None

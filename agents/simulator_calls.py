@@ -260,6 +260,7 @@ def nvmlDeviceRegisterEvents(session: Session, device: Any, types: Any, event_se
 
 def nvmlEventSetWait_v2(session: Session, event_set: Any, data: Any, timeout_ms: Any) -> None:
     """Polls the state, since another process may put an event into it."""
+    session.wait()
     deadline = time.monotonic() + number(timeout_ms) / 1000
     while (event := _next_event(session, event_set)) is None:
         left = deadline - time.monotonic()

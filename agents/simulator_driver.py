@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import uuid
 from enum import IntEnum
+from functools import lru_cache
 
-from agents import simulator_processes
+from agents import simulator_lives
 from agents.simulator_hardware import model
 from agents.simulator_state import Child, ComputeInstance, Gpu, GpuInstance, Machine
 from pool.core import mig
@@ -242,7 +243,12 @@ def mig_uuid(gpu: Gpu, instance: GpuInstance, inner: ComputeInstance) -> str:
     where = (
         f"{instance.profile_id} {instance.start}:{instance.size} {inner.profile} {inner.start}:{inner.size}"
     )
-    return f"MIG-{uuid.uuid5(uuid.UUID(gpu.uuid.removeprefix('GPU-')), where)}"
+    return _mig_uuid(gpu.uuid, where)
+
+
+@lru_cache(maxsize=4096)
+def _mig_uuid(gpu: str, where: str) -> str:
+    return f"MIG-{uuid.uuid5(uuid.UUID(gpu.removeprefix('GPU-')), where)}"
 
 
 def children(
@@ -255,15 +261,13 @@ def children(
         if child.gpu == gpu.uuid
         and (instance is None or child.gi == instance.id)
         and (inner is None or child.ci == inner.id)
-        and simulator_processes.lives(child.pid, child.started)
+        and simulator_lives.lives(child.pid, child.started)
     ]
 
 
 def clients(machine: Machine) -> dict[str, str]:
     """Living processes that have the driver open."""
-    return {
-        pid: began for pid, began in machine.clients.items() if simulator_processes.lives(int(pid), began)
-    }
+    return {pid: began for pid, began in machine.clients.items() if simulator_lives.lives(int(pid), began)}
 
 
 def load_pct(machine: Machine, gpu: Gpu) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ class Session:
         self._meanings: dict[int, tuple[Any, ...]] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._drawn = 0
+        self._call = threading.local()
         self.guard = threading.RLock()
         self.opened = 0
         #: Event sets: of each registered GPU the number of its resets then, and from which event on.
@@ -44,7 +45,21 @@ class Session:
         self.energy: dict[str, tuple[float, float]] = {}
 
     def read(self) -> Machine:
-        return self._store.read()
+        machine: Machine | None = getattr(self._call, "machine", None)
+        return machine or self._store.read()
+
+    @contextmanager
+    def one_call(self) -> Iterator[Machine]:
+        """Within it this thread sees the machine as it was at its beginning, unless it waits."""
+        machine = self._call.machine = self._store.read()
+        try:
+            yield machine
+        finally:
+            self._call.machine = None
+
+    def wait(self) -> None:
+        """From here on this call sees what changes."""
+        self._call.machine = None
 
     def edit(self) -> AbstractContextManager[Machine]:
         return self._store.edit()
@@ -87,7 +102,7 @@ class Session:
 
     def meaning(self, handle: Any, *kinds: str) -> tuple[Any, ...]:
         """INVALID_ARGUMENT for NULL, for a number never given, and for another kind of handle."""
-        number = ctypes.cast(handle, ctypes.c_void_p).value if handle else None
+        number = ctypes.c_void_p.from_buffer(handle).value if handle else None
         found = self._meanings.get(number or 0)
         if found is None or found[0] not in kinds:
             raise Failure(Ret.INVALID_ARGUMENT)

@@ -177,6 +177,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / _FILE
+        self._path = str(self._file)  # looked at by every call of the driver
         self._lock = folder / _LOCK
         self._guard = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
@@ -185,7 +186,7 @@ class Store:
     def read(self) -> Machine:
         """The newest state, for looking only. Raises FileNotFoundError when there is none."""
         with self._guard:
-            stat = self._file.stat()
+            stat = os.stat(self._path)
             seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
             if self._machine is None or seen != self._seen:
                 self._machine, self._seen = self._load(), seen
