@@ -175,3 +175,17 @@ def test_a_pid_with_another_start_is_not_alive() -> None:
     assert began is not None
     assert simulator_processes.lives(os.getpid(), began)
     assert not simulator_processes.lives(os.getpid(), f"{began}0")
+
+
+def test_it_can_be_another_program_with_an_environment_of_its_own() -> None:
+    pid, began = simulator_processes.start(
+        None, ["sleep", "1000"], {"GPUPOOL_RESERVATION": "r 1", "EMPTY": ""}
+    )
+    try:
+        told = processes.describe(pid)
+        assert (told.started, told.command) == (began, "sleep 1000")
+        assert processes.facts_of(told).marks == {"GPUPOOL_RESERVATION": "r 1"}
+    finally:
+        simulator_processes.stop([(pid, began)])
+    with pytest.raises(FileNotFoundError, match="no program nowhere"):
+        simulator_processes.start(None, ["nowhere"])
