@@ -1,0 +1,56 @@
+"""manage.py pool_set NAME: a pool's policy. Without options: show it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from pool.management.shell import pool_named, refusals_are_sentences
+from pool.queries import clock
+from pool.services import policy
+
+#: Option -> what it is about.
+HELP = {
+    "may_kill": "processes that outlive the end and its grace are killed",
+    "grace_seconds": "between SIGTERM and SIGKILL at the end",
+    "over_memory": "what is done about a share that takes too much memory",
+    "over_grace_seconds": "how long it may, before it is ended",
+    "foreign": "what is done about processes on a GPU that nobody booked",
+    "terminal_lines": "holders are told on their terminals",
+    "mps_multi_user": "one MPS server may serve several accounts",
+    "most_shares": "tenants of one GPU",
+    "lost_minutes": "after which bookings on a lost GPU fail or go elsewhere",
+    "auto_return": "a GPU that was faulty comes back by itself after its good probes",
+    "good_probes": "good reports in a row before a faulty GPU may come back",
+}
+
+
+class Command(BaseCommand):
+    help = "Set a pool's policy. Without options: show it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name")
+        for field, allowed in policy.FIELDS.items():
+            option = f"--{field.replace('_', '-')}"
+            if allowed is None:
+                parser.add_argument(option, choices=("yes", "no"), help=HELP[field])
+            elif isinstance(allowed[0], str):
+                parser.add_argument(option, choices=allowed, help=HELP[field])
+            else:
+                parser.add_argument(option, type=int, help=HELP[field])
+
+    def handle(self, *, name: str, **options: Any) -> None:
+        values = {field: options[field] for field in policy.FIELDS if options.get(field) is not None}
+        for field, allowed in policy.FIELDS.items():
+            if allowed is None and field in values:
+                values[field] = values[field] == "yes"
+        row = pool_named(name)
+        if values:
+            with refusals_are_sentences():
+                row = policy.set_policy(actor=None, pool=name, now=clock.now(), **values)
+        for field in policy.FIELDS:
+            value = getattr(row, field)
+            shown = ("yes" if value else "no") if isinstance(value, bool) else value
+            self.stdout.write(f"{field:<20} {shown}")
