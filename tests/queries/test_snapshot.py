@@ -11,11 +11,12 @@ from django.test.utils import CaptureQueriesContext
 
 from pool.core.mig import Media
 from pool.core.period import Period
+from pool.core.placement import GpuView, Portion
 from pool.core.shapes import MigAsk
 from pool.models import Blocker, Gpu, Node, Pool, QuotaLine, Reservation
 from pool.queries import clock, snapshot
 from pool.queries.snapshot import Snapshot
-from tests.scene import H100, HALF, NOON, WHOLE, Scene, add_node, hours, make_scene, offers
+from tests.scene import H100, HALF, NOON, SHARE, WHOLE, Scene, add_node, add_shares, hours, make_scene, offers
 
 pytestmark = pytest.mark.django_db
 
@@ -156,3 +157,54 @@ def test_the_number_of_statements_is_fixed(scene: Scene) -> None:
     with CaptureQueriesContext(connection) as many:
         take(scene)
     assert len(few) == len(many) == 4
+
+
+# --- Shares, faults and other managers ------------------------------------------------------
+
+
+def shares(scene: Scene, **of_pool: object) -> GpuView:
+    Pool.objects.update(**of_pool)
+    return next(gpu for gpu in take(scene).gpus if gpu.use == "share")
+
+
+def test_a_share_is_busy_with_its_portion_and_takes_part_in_no_media_rule(scene: Scene) -> None:
+    add_shares(scene.pool)
+    scene.book(SHARE)
+    (busy,) = shares(scene).busy
+    assert (busy.start, busy.size, busy.media, busy.profile_id) == (0, 8, None, None)
+    assert busy.portion == Portion(8192, 10, 10, f"user:{scene.lena.pk}")
+
+
+@pytest.mark.parametrize(("sharing", "several", "one_user"), [("mps", False, True), ("mps", True, False)])
+def test_a_gpu_for_shares_shows_what_its_pool_allows(
+    scene: Scene, sharing: str, several: bool, one_user: bool
+) -> None:
+    add_shares(scene.pool)
+    view = shares(scene, most_shares=7, mps_multi_user=several)
+    assert (view.sharing, view.most_shares, view.one_user) == (sharing, 7, one_user)
+    assert view.ledgers.tenants == 7
+
+
+def test_only_mps_belongs_to_one_account(scene: Scene) -> None:
+    add_shares(scene.pool, sharing=Gpu.Sharing.HAMI)
+    assert not shares(scene).one_user
+
+
+@pytest.mark.parametrize(("spoken", "why"), [(0, None), (1, "update_needed"), (2, None)])
+def test_an_agent_that_knows_no_shares_gets_none(scene: Scene, spoken: int, why: str | None) -> None:
+    add_shares(scene.pool)
+    Node.objects.update(wire=spoken)
+    assert shares(scene).why == why
+    assert take(scene).gpus[0].usable
+
+
+def test_a_gpu_with_a_fault_is_not_healthy(scene: Scene) -> None:
+    Blocker.objects.create(gpu=Gpu.objects.get(index=0), span=(0, 8), since=NOON, kind="health")
+    assert [gpu.why for gpu in take(scene).gpus] == ["unhealthy", None]
+
+
+@pytest.mark.parametrize(("excluded", "why"), [(False, "managed_elsewhere"), (True, None)])
+def test_what_another_manager_gives_out_is_not_ours(scene: Scene, excluded: bool, why: str | None) -> None:
+    Node.objects.update(managed_by=["slurmd"])
+    Gpu.objects.filter(index=0).update(excluded=excluded)
+    assert take(scene).gpus[0].why == why
