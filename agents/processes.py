@@ -28,7 +28,7 @@ _ROOT = Path("/")
 _STATE, _TTY, _UTIME, _STIME, _START = 0, 4, 11, 12, 19
 _TICKS = os.sysconf("SC_CLK_TCK")
 #: What is kept of a process is read anew so often: it may become another program under its pid.
-FRESH_S = 60.0
+FRESH_S = 300.0
 _MOST_KEPT = 2048
 _MOST_TEXT = 64 * 1024
 
@@ -325,7 +325,8 @@ def _disk(pid: int) -> tuple[int | None, int | None]:
 def _text(pid: int, file: str) -> str:
     with open(f"{_PROC}/{pid}/{file}", "rb", buffering=0) as opened:
         text = part = opened.read(_MOST_TEXT)
-        while part and len(text) < _MOST_TEXT:  # some of these files come a page at a time
+        # Some of these files come a page at a time; the two that are read at each look come whole.
+        while part and len(text) < _MOST_TEXT and file not in ("stat", "io"):
             part = opened.read(_MOST_TEXT)
             text += part
     return text.decode(errors="replace")
