@@ -44,9 +44,10 @@ def _join(place: Place, ask: argparse.Namespace) -> int:
     if (ask.fabric or ask.mig) and not ask.simulate:
         raise Fault(_("--fabric and --mig describe a simulated machine: say --simulate too."))
     simulation = join.Simulation(ask.simulate, ask.fabric, ask.mig) if ask.simulate else None
-    wish = join.Wish(ask.portal, ask.code, ask.name, simulation)
+    wish = join.Wish(ask.portal, ask.code, ask.name, simulation, ask.ca_file)
     joined = join.join(place, wish, _version())
     print(_("{node} joined {portal}.").format(node=joined.node, portal=joined.portal))
+    print(join.next_steps(place, joined))
     return 0
 
 
@@ -141,6 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     joins.add_argument("--portal", required=True, metavar="URL")
     joins.add_argument("--code", required=True)
     joins.add_argument("--name", required=True)
+    joins.add_argument(
+        "--ca-file", metavar="PATH", help=_("the authority that signed the portal's certificate")
+    )
     joins.add_argument("--simulate", metavar="SPEC", help=_("simulate a machine, like 8xH100-80GB"))
     joins.add_argument("--fabric", metavar="UUID", help=_("the simulated NVLink domain"))
     joins.add_argument(

@@ -6,11 +6,12 @@ import threading
 from contextlib import suppress
 from functools import partial
 
-from agents import config, worker
+from agents import config, imex, worker
 from agents.apply import Applier
 from agents.dcgm import Dcgm
 from agents.driver import Driver
 from agents.gpu import DriverRefusal
+from agents.imex import Imex
 from agents.parts import assemble
 from agents.place import Place
 from agents.post import portal
@@ -25,7 +26,9 @@ class Agent:
         self._own = own
         self._line = worker.Line()
         boot_id = partial(config.boot_id, place, simulated=simulated)
-        self._parts = assemble(place, Driver(Dcgm(own.dcgm_url)), boot_id, own)
+        # The host's own daemon knows nothing of a simulated machine.
+        driver = Driver(Dcgm(own.asks_dcgm), Imex(() if simulated else imex.PROGRAM))
+        self._parts = assemble(place, driver, boot_id, own)
         who = Who(
             agent=version,
             node=own.node,

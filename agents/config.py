@@ -59,6 +59,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             return self.exporter_port
         return EXPORTER_PORT if self.simulated is None else 0
 
+    @property
+    def asks_dcgm(self) -> str | None:
+        """The dcgm-exporter to ask, which on a real node is looked for where it usually is."""
+        if self.dcgm_url is not None:
+            return self.dcgm_url
+        return f"http://127.0.0.1:{EXPORTER_PORT}/metrics" if self.simulated is None else None
+
     def __repr__(self) -> str:
         return f"Config(node={self.node!r}, portal={self.portal!r})"
 
@@ -119,7 +126,8 @@ def _value(name: str, value: str) -> object:
 
 def as_text(config: Config) -> str:
     """The operator's settings, one a line; no secret is among them."""
-    shown = {name: getattr(config, name) for name in SETTINGS} | {"exporter_port": config.exports_on}
+    shown = {name: getattr(config, name) for name in SETTINGS}
+    shown |= {"exporter_port": config.exports_on, "dcgm_url": config.asks_dcgm}
     return "\n".join(
         f"{name}={' '.join(value) if isinstance(value, tuple) else '' if value is None else value}"
         for name, value in shown.items()

@@ -12,7 +12,7 @@ import msgspec
 from agents import config
 from agents.place import Place, is_running
 from agents.watch import Last
-from pool.core.wire import GpuReport, Instance
+from pool.core.wire import GpuReport, Instance, Report, ShareSeen
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +75,16 @@ def _head(status: Status) -> Iterator[str]:
         (_("connected") if last.report.broker else _("not connected")) if status.by_broker else _("not used")
     )
     yield _("Broker: {line}").format(line=line)
+    yield from _node(last.report)
+
+
+def _node(report: Report) -> Iterator[str]:
+    if report.managed_by:
+        yield _("Managed by others too: {names}").format(names=", ".join(report.managed_by))
+    if report.dropped:
+        yield _("Reports that were not taken since the start: {n}").format(n=report.dropped)
+    port = _("port {n}").format(n=report.exporter) if report.exporter else _("not served")
+    yield _("Metrics: {port}").format(port=port)
 
 
 def _gpus(status: Status) -> tuple[GpuReport, ...]:
@@ -91,6 +101,12 @@ def _gpu(gpu: GpuReport) -> Iterator[str]:
     yield f"GPU {gpu.index} {gpu.name} {gpu.uuid}: {state}, " + _("generation {n}").format(n=gpu.generation)
     for one in gpu.instances or ():
         yield f"  {_slice(one)}"
+    for share in gpu.shares:
+        yield f"  {_share(share)}"
+    if gpu.mig is not True and not gpu.shares and gpu.held:
+        yield "  " + _("held whole by {allocation}").format(allocation=gpu.held[0])
+    if gpu.throttle and (reasons := [one for one in gpu.throttle if one != "idle"]):
+        yield "  " + _("clocks held down: {reasons}").format(reasons=", ".join(reasons))
     if gpu.trouble:
         yield "  " + _("trouble in generation {n}: {what}").format(
             n=gpu.trouble.generation, what=_trouble(gpu.trouble)
@@ -100,6 +116,11 @@ def _gpu(gpu: GpuReport) -> Iterator[str]:
 def _slice(one: Instance) -> str:
     whose = one.allocation if one.owned else _("foreign")
     return f"{one.profile or one.profile_id} @{one.start}+{one.size} {one.mig_uuid or '-'} {whose}"
+
+
+def _share(one: ShareSeen) -> str:
+    used = "" if one.memory_used_mib is None else f", {one.memory_used_mib} MiB"
+    return _("share {allocation}: {state}").format(allocation=one.allocation, state=one.state) + used
 
 
 def _trouble(trouble: Any) -> str:

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 
 from agents.alarms import Alarms
 from agents.apply import Applier
 from agents.exporter import Exporter, Latest
-from agents.gpu import DriverRefusal, Readings
+from agents.gpu import DriverRefusal, Readings, Xid
 from agents.managed_by import managed_by
 from agents.observe import Card, Observer, Seen
 from agents.parts import Parts
@@ -26,6 +27,7 @@ from agents.place import write_whole
 from agents.post import REPORTS, NoAnswer, Portal, Refused
 from agents.record import Made
 from agents.report import Counter, Fold, gpu_report
+from pool.core.health import Action, action
 from pool.core.wire import Answer, GpuReport, Report
 
 log = logging.getLogger("agents.watch")
@@ -186,7 +188,7 @@ class Watch:
 
     def _report(self) -> None:
         seen = self._observer.look()
-        self._note_xids()
+        self._note_xids(seen)
         report = self._compose(seen)
         try:
             answer = self._portal.ask(REPORTS, report, Answer, self._who.token)
@@ -236,14 +238,20 @@ class Watch:
             self._managers_at = time.monotonic()
         return self._managers
 
-    def _note_xids(self) -> None:
+    def _note_xids(self, seen: Seen) -> None:
         for xid in self._alarms.take():
             self._last_xids = {**self._last_xids, xid.gpu: xid.number}
             allocation = self._observer.whose(xid.gpu, xid.gi)
             log.warning("%s: Xid %d", xid.gpu, xid.number)
-            self._parts.log.add(
-                "xid", gpu=xid.gpu, allocation=allocation, xid=xid.number, gi=xid.gi, ci=xid.ci
-            )
+            where = {"gi": xid.gi, "ci": xid.ci}
+            self._parts.log.add("xid", gpu=xid.gpu, allocation=allocation, xid=xid.number, **where)
+            if action(xid.number) is Action.END:
+                self._beside(partial(self._end_application, seen, xid))
+
+    def _end_application(self, seen: Seen, xid: Xid) -> None:
+        for card in seen.cards:
+            if card.gpu.uuid == xid.gpu:
+                self._parts.ending.end_application(card.gpu, xid.gi)
 
     def _accepted(self, report: Report, answer: Answer) -> None:
         self._accepted_at = report.sampled_at

@@ -14,11 +14,12 @@ from agents import apply
 from agents import simulator_world as world
 from agents.apply import Applier, pause_s
 from agents.driver import Driver
+from agents.gpu import Gpu
 from agents.observe import Observer
 from agents.place import Place
 from agents.simulator_state import boot_id
-from pool.core.wire import WIRE, Trouble
-from tests.agents.stand_in import WAIT_S, command, parts_of, slice_
+from pool.core.wire import WIRE, Layout, Policy, Share, ShareSeen, Trouble
+from tests.agents.stand_in import WAIT_S, command, parts_of, slice_, whole
 
 Open = Callable[..., tuple[Driver, Path]]
 A, B = slice_("a", 0), slice_("b", 1)
@@ -242,6 +243,129 @@ class TestRestore:
         bench.driver.destroy(bench.uuid, gpu.instances[0].gi)
         bench.compare()
         bench.wait(lambda: bench.starts() == [0])
+
+
+class TestWhilePortalIsAway:
+    """What newly arrives is done; nothing else is changed."""
+
+    def away(self, bench: Bench) -> None:
+        bench.parts.stays.heed((), Policy(), -1.0)
+        assert not bench.parts.stays.here()
+
+    def back(self, bench: Bench) -> None:
+        bench.parts.stays.heed((), Policy(), 1000.0)
+        bench.applier.go_on(anew=True)
+
+    def test_a_command_from_the_broker_is_carried_out(self, bench: Bench) -> None:
+        self.away(bench)
+        bench.applier.start()
+        bench.applier.offer(command(bench.uuid, 1, A))
+        bench.applied(1)
+
+    def test_a_refused_one_is_not_tried_again_before_the_portal_is_back(self, bench: Bench) -> None:
+        bench.applier.start()
+        bench.applier.offer(command(bench.uuid, 1, A))
+        bench.applied(1)
+        world.process(bench.place.folder, 0, 0)
+        self.away(bench)
+        bench.applier.offer(command(bench.uuid, 2))
+        bench.trouble("in_use")
+        world.stop_processes(bench.place.folder)
+        bench.compare()
+        bench.applier.offer(command(bench.other, 1, B))  # done after the other would have been
+        bench.applied(1, bench.other)
+        assert bench.starts() == [0]
+        self.back(bench)
+        bench.trouble(None)
+        assert bench.starts() == []
+
+    def test_a_start_waits_for_the_first_answer_before_it_restores(self, bench: Bench) -> None:
+        bench.applier.start()
+        bench.applier.offer(command(bench.uuid, 3, A))
+        bench.applied(3)
+        world.reboot(bench.place.folder)
+        bench.again()
+        self.away(bench)
+        bench.applier.start()
+        bench.applier.offer(command(bench.other, 1, B))
+        bench.applied(1, bench.other)
+        assert bench.driver.gpu(bench.uuid).instances == ()
+        self.back(bench)
+        bench.applied(3)
+        assert bench.starts() == [0]
+
+    def test_what_somebody_else_changed_is_not_repaired(self, bench: Bench) -> None:
+        bench.applier.start()
+        bench.applier.offer(command(bench.uuid, 1, A))
+        bench.applied(1)
+        self.away(bench)
+        gpu = bench.driver.gpu(bench.uuid)
+        assert gpu.instances
+        bench.driver.destroy(bench.uuid, gpu.instances[0].gi)
+        bench.compare()
+        bench.applier.offer(command(bench.other, 1, B))
+        bench.applied(1, bench.other)
+        assert bench.starts() == []
+        self.back(bench)
+        bench.wait(lambda: bench.starts() == [0])
+
+    def test_an_outage_ends_every_pause(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(apply, "FIRST_PAUSE_S", 3600.0)
+        monkeypatch.setattr(apply, "LONGEST_PAUSE_S", 3600.0)
+        world.permission(bench.place.folder, False)
+        bench.applier.start()
+        bench.applier.offer(command(bench.uuid, 1, A))
+        bench.trouble("no_permission")
+        world.permission(bench.place.folder, True)
+        self.back(bench)
+        bench.applied(1)
+
+
+class TestLookAgain:
+    def test_what_was_in_the_way_and_went_ends_the_pause(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(apply, "FIRST_PAUSE_S", 3600.0)
+        monkeypatch.setattr(apply, "LONGEST_PAUSE_S", 3600.0)
+        bench.applier.start()
+        bench.applier.offer(command(bench.uuid, 1, A))
+        bench.applied(1)
+        world.process(bench.place.folder, 0, 0)
+        bench.applier.offer(command(bench.uuid, 2))
+        bench.trouble("in_use")
+        bench.compare()
+        world.stop_processes(bench.place.folder)
+        bench.compare()
+        bench.trouble(None)
+        assert bench.starts() == []
+
+    def test_a_share_that_is_degraded_is_brought_up_again(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Sharing itself is a stand-in here: up, dead, and up again."""
+        states, brought = ["ok"], []
+
+        def standing(gpu: Gpu, layout: Layout) -> tuple[ShareSeen, ...]:
+            return tuple(ShareSeen(allocation=one.allocation, state=states[-1]) for one in layout.held)
+
+        def bring(gpu: Gpu, layout: Layout, check: Callable[[], None]) -> bool:
+            check()
+            brought.append(layout)
+            states.append("ok")
+            return True
+
+        monkeypatch.setattr(bench.parts.sharing, "standing", standing)
+        monkeypatch.setattr(bench.parts.sharing, "bring", bring)
+        held = msgspec.structs.replace(whole("s"), share=Share(memory_mib=1024, compute_pct=10, limit_pct=10))
+        layout = Layout(mig=False, held=(held,), sharing="mps")
+        bench.applier.start()
+        bench.applier.offer(msgspec.structs.replace(command(bench.uuid, 1), layout=layout))
+        bench.applied(1)
+        bench.compare()
+        count = len(brought)
+        states.append("degraded")
+        bench.compare()
+        bench.wait(lambda: len(brought) > count)
 
 
 class TestStop:

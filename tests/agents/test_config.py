@@ -52,6 +52,66 @@ class TestStore:
         assert "pw" not in repr(JOINED)
 
 
+class TestSettings:
+    def test_an_operator_changes_them_by_name(self) -> None:
+        changed = config.change(
+            JOINED, ["exporter_port=9401", "pause_units=nvidia-dcgm, dcgm-exporter", "ca_file=/etc/ca.pem"]
+        )
+        assert changed.exporter_port == changed.exports_on == 9401
+        assert changed.pause_units == ("nvidia-dcgm", "dcgm-exporter")
+        assert changed.ca_file == "/etc/ca.pem"
+        assert changed.token == JOINED.token
+
+    def test_an_empty_value_is_the_default(self) -> None:
+        changed = config.change(JOINED, ["exporter_port=0", "nvidia_smi=/opt/nvidia-smi"])
+        assert config.change(changed, ["exporter_port=", "nvidia_smi="]) == JOINED
+
+    @pytest.mark.parametrize(
+        ("word", "says"),
+        [
+            ("exporter_port", "no NAME=VALUE; the names are pause_units"),
+            ("token=x", "no NAME=VALUE"),
+            ("node=other", "no NAME=VALUE"),
+            ("exporter_port=many", "makes no sense"),
+            ("exporter_port=70000", "makes no sense"),
+        ],
+    )
+    def test_what_is_no_setting_is_refused(self, word: str, says: str) -> None:
+        with pytest.raises(Fault, match=says):
+            config.change(JOINED, [word])
+
+    def test_they_are_shown_without_a_secret(self) -> None:
+        shown = config.as_text(config.change(JOINED, ["pause_units=a b"]))
+        assert "pause_units=a b" in shown.splitlines()
+        assert "exporter_port=9400" in shown.splitlines()
+        assert "secret" not in shown
+        assert "pw" not in shown
+
+    def test_simulated_nodes_serve_no_metrics_and_ask_nobody_unless_told_to(self) -> None:
+        simulated = Config(portal="", node="n", token="", simulated="1xH100-80GB")
+        assert (simulated.exports_on, simulated.asks_dcgm) == (0, None)
+        assert JOINED.asks_dcgm == "http://127.0.0.1:9400/metrics"
+        told = config.change(simulated, ["exporter_port=9500", "dcgm_url=http://127.0.0.1:9/metrics"])
+        assert (told.exports_on, told.asks_dcgm) == (9500, "http://127.0.0.1:9/metrics")
+
+    def test_a_real_nodes_place_is_the_machine_itself(self, place: Place) -> None:
+        real = config.settle(place, JOINED)
+        assert (real.root, real.run, real.hooks) == (
+            Path("/"),
+            Path("/run/gpupool"),
+            Path("/etc/gpupool"),
+        )
+        moved = config.settle(
+            place, config.change(JOINED, ["run_folder=/srv/run", "hooks_folder=/srv/hooks"])
+        )
+        assert (moved.run, moved.hooks) == (Path("/srv/run"), Path("/srv/hooks"))
+
+    def test_a_simulated_machines_place_is_its_folder(self, place: Place) -> None:
+        simulated = config.settle(place, Config(portal="", node="n", token="", simulated="1xH100-80GB"))
+        assert simulated.root == place.folder / "root"
+        assert simulated.run == place.folder / "root/run/gpupool"
+
+
 class TestSimulator:
     def test_it_is_installed_when_the_node_joined_as_a_simulated_one(self, place: Place) -> None:
         create_state(place.folder, "1xH100-80GB", seed="node-1")
