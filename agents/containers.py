@@ -31,8 +31,9 @@ CDI_KIND = "gpupool.io/slice"
 #: Labels and annotations by which somebody says for which booking a container runs.
 ALLOCATION_LABEL = "gpupool.io/allocation"
 RESERVATION_LABEL = "gpupool.io/reservation"
-#: The agent's own file for an allocation, mounted by its CDI spec: `<run>/slices/<allocation>`.
-_MOUNT = re.compile(r"/gpupool/slices/(?P<allocation>[\w-]{1,64})$")
+#: The agent's own file for an allocation, mounted by its CDI spec: `<run>/slices/<allocation>`;
+#: where `<run>` is a file system of its own, the path within begins there.
+_MOUNT = re.compile(r"/slices/(?P<allocation>[\w-]{1,64})$")
 _MOST_TEXT = 1024 * 1024
 
 

@@ -80,6 +80,7 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.place = Place(folder)
+        self.place.make()
         self.boot = "boot-1"
         self.clock = 1000.0
         self.ledger = Ledger(self.place, lambda: self.boot)

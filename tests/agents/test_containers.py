@@ -57,10 +57,11 @@ def test_the_agents_own_file_in_a_container_names_its_slice() -> None:
     text = (
         "36 35 0:22 /gpupool/slices/a-1 /run/gpupool/slice ro,nosuid - tmpfs tmpfs rw\n"
         "37 35 0:22 / /gpupool/slices/b-2 ro - tmpfs tmpfs rw\n"
+        "39 35 0:23 /slices/c-3 /run/gpupool/slice ro - tmpfs tmpfs rw\n"
         "38 35 8:1 /home/x/gpupool/slices/c/d /data rw - ext4 /dev/sda rw\n"
         "short\n"
     )
-    assert mounted_slices(text) == {"a-1"}
+    assert mounted_slices(text) == {"a-1", "c-3"}
 
 
 def put(root: Path, path: str, note: object) -> None:
