@@ -25,7 +25,7 @@ _MARKS = {Grade.OK: "ok", Grade.NOTE: "--", Grade.WRONG: "!!"}
 def doctor(place: Place) -> tuple[str, int]:
     """A text for a person, and the exit status: 0 all well, 1 something does not work, 3 no GPU."""
     own = _joined(place)
-    driver = Driver(dcgm=Dcgm(own.dcgm_url if own else None))
+    driver = Driver(dcgm=Dcgm(own.asks_dcgm if own else None))
     try:
         cards = doctor_gpus.look(place, driver)
         parts = {

@@ -15,6 +15,7 @@ from agents.config import Config
 from agents.doctor_finding import Finding, note, ok, wrong
 from agents.doctor_gpus import Cards
 from agents.driver import Driver
+from agents.hook_programs import programs
 from agents.managed_by import managed_by
 from agents.place import Place, is_running
 from agents.sharing import Sharing
@@ -115,16 +116,18 @@ def _imex(state: str) -> Iterator[Finding]:
 
 
 def _hooks(place: Place) -> Iterator[Finding]:
-    for path in (found for name in HOOKS for found in sorted((place.hooks / name).glob("*"))):
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            continue
-        if mode & (stat.S_IWGRP | stat.S_IWOTH):
-            yield wrong(_("The hook {path} can be changed by others than its owner.").format(path=path))
-        elif not os.access(path, os.X_OK):
-            yield wrong(_("The hook {path} is not executable, so it does not run.").format(path=path))
-        else:
-            yield ok(_("Hook {path}").format(path=path))
+    for folder in (place.hooks / name for name in HOOKS):
+        run = set(programs(folder))
+        for path in sorted(folder.glob("*")):
+            if path in run:
+                yield ok(_("Hook {path}").format(path=path))
+            elif path.is_file() and not os.access(path, os.X_OK):
+                yield wrong(_("The hook {path} is not executable, so it does not run.").format(path=path))
+            elif path.is_file():
+                yield wrong(
+                    _("The hook {path} does not run.").format(path=path),
+                    _("Its name is that of a leftover, or others than root can change it or its folder."),
+                )
 
 
 def _agent(place: Place, own: Config | None) -> Iterator[Finding]:

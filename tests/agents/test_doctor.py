@@ -202,7 +202,7 @@ class TestMachine:
         said, outcome = doctor(node.place)
         assert outcome == 1
         assert "10-tidy is not executable" in said
-        assert "10-mail can be changed by others" in said
+        assert "10-mail does not run" in said
         assert f"[ok] Hook {node.place.hooks / 'on-start.d/10-mount'}" in said
 
     def test_a_configuration_that_others_may_read_is_a_fault(self, machine: Machine) -> None:
