@@ -28,7 +28,7 @@ _PREFIX = KIND.replace("/", "-")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _GPU, _INPUTS = "gpupool.io/gpu", "gpupool.io/inputs"
 #: What the driver's generator says of all devices alike and containers need; its device files are not taken.
-_SHARED_EDITS = ("mounts", "hooks", "additionalGids")
+_SHARED_EDITS = ("mounts", "hooks")
 _TOOL = "nvidia-ctk"
 
 Json = dict[str, Any]
@@ -84,7 +84,10 @@ def specification(gpu: str, one: Slice, edits: Json, inputs: str = "") -> Json:
     own = {
         "env": [f"{name}={value}" for name, value in one.environment],
         "deviceNodes": [
-            {"path": node.path, "type": "c", "major": node.major, "minor": node.minor, "permissions": "rw"}
+            {
+                **{"path": node.path, "type": "c", "major": node.major, "minor": node.minor},
+                "permissions": node.permissions,
+            }
             for node in one.nodes
         ],
         "mounts": [_mount(mount) for mount in one.mounts],
