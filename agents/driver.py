@@ -23,6 +23,9 @@ from agents.imex import Imex
 from agents.nvml_gpm import Gpm
 from agents.xids import Xids
 
+#: The name of a GPU that does not tell it.
+UNNAMED = "unknown"
+
 
 class Driver:
     """An open connection to the driver; safe to share between threads."""
@@ -248,12 +251,20 @@ class Driver:
             return None
 
     def _identify(self, device: Any, index: int) -> Gpu:
+        """What cannot be read of it now is what it was before; only the UUID has to answer."""
         uuid = nvml.uuid(device)
+        known = self._known.get(uuid) or Gpu(uuid, index, UNNAMED)
         bus_id, device_id = nvml.pci(device)
-        memory = nvml.memory(device)
-        total = memory.total if memory else None
-        gpu = Gpu(uuid, index, nvml.name(device), bus_id, device_id, total, minor=nvml.minor(device))
-        self._known[uuid] = gpu
+        memory, minor = nvml.memory(device), nvml.minor(device)
+        self._known[uuid] = gpu = Gpu(
+            uuid,
+            index,
+            nvml.name(device) or known.name,
+            bus_id or known.pci_bus_id,
+            known.pci_device_id if device_id is None else device_id,
+            memory.total if memory else known.memory_total_mib,
+            minor=known.minor if minor is None else minor,
+        )
         return gpu
 
     def _find(self, uuid: str) -> tuple[int, Any]:

@@ -81,9 +81,10 @@ def uuid(device: Any) -> str:
     return str(n.nvmlDeviceGetUUID(device))
 
 
-def name(device: Any) -> str:
+def name(device: Any) -> str | None:
     """The product's name."""
-    return str(n.nvmlDeviceGetName(device))
+    word: str | None = optional(n.nvmlDeviceGetName, device)
+    return word
 
 
 def minor(device: Any) -> int | None:
@@ -121,17 +122,18 @@ def set_compute_mode(device: Any, word: str) -> None:
 
 
 def running(device: Any) -> tuple[Process, ...] | None:
-    """What computes or draws on a GPU or MIG device, by pid; None when the driver does not tell."""
+    """What computes (by itself or as a client of MPS) or draws on a GPU or MIG device, by pid;
+    None when the driver does not tell."""
     found: dict[int, Process] = {}
-    for kind in ("Graphics", "Compute"):
+    for kind in ("Graphics", "MPSCompute", "Compute"):
         try:
             rows = _rows(kind, device)
         except n.NVMLError as error:
             raise_if_gone(error)
-            if kind == "Graphics" and error.value in (*OLD_DRIVER, NOT_SUPPORTED):
-                continue  # a GPU that only computes draws nothing
+            if kind != "Compute" and error.value in (*OLD_DRIVER, NOT_SUPPORTED):
+                continue  # a GPU that only computes draws nothing, and a driver without MPS has no clients
             return None
-        found.update({row.pid: _process(row, computes=kind == "Compute") for row in rows})
+        found.update({row.pid: _process(row, computes=kind != "Graphics") for row in rows})
     return tuple(one for _, one in sorted(found.items()))
 
 

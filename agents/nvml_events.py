@@ -16,7 +16,7 @@ _NO_INSTANCE = 0xFFFFFFFF
 
 
 class Event(NamedTuple):
-    """`device` is the number of the handle that was registered. `gi` and `ci` only where attributable."""
+    """`device` is the handle's `number`. `gi` and `ci` only where attributable."""
 
     device: int
     xid: int
@@ -34,17 +34,16 @@ def free(events: Any) -> None:
     n.nvmlEventSetFree(events)
 
 
-def register(device: Any, events: Any) -> int:
-    """Record the Xids of this GPU from now on; returns the handle's number, which `Event.device` repeats.
+def number(device: Any) -> int:
+    """By which a handle is known again; it changes when the driver begins anew with the GPU."""
+    return ctypes.cast(device, ctypes.c_void_p).value or 0
 
-    A GPU that has no such events is let be.
-    """
-    wanted = (
-        nvml.optional(n.nvmlDeviceGetSupportedEventTypes, device) or 0
-    ) & n.nvmlEventTypeXidCriticalError
-    if wanted:
-        n.nvmlDeviceRegisterEvents(device, wanted, events)
-    return _number(device)
+
+def register(device: Any, events: Any) -> None:
+    """Record the Xids of this GPU from now on. A GPU that has no such events is let be."""
+    types = nvml.optional(n.nvmlDeviceGetSupportedEventTypes, device) or 0
+    if types & n.nvmlEventTypeXidCriticalError:
+        n.nvmlDeviceRegisterEvents(device, n.nvmlEventTypeXidCriticalError, events)
 
 
 def wait(events: Any, timeout_ms: int) -> Event | None:
@@ -54,13 +53,9 @@ def wait(events: Any, timeout_ms: int) -> Event | None:
     except n.NVMLError_Timeout:
         return None
     return Event(
-        _number(event.device), int(event.eventData), _id(event.gpuInstanceId), _id(event.computeInstanceId)
+        number(event.device), int(event.eventData), _id(event.gpuInstanceId), _id(event.computeInstanceId)
     )
 
 
-def _id(number: int) -> int | None:
-    return None if number == _NO_INSTANCE else int(number)
-
-
-def _number(device: Any) -> int:
-    return ctypes.cast(device, ctypes.c_void_p).value or 0
+def _id(told: int) -> int | None:
+    return None if told == _NO_INSTANCE else int(told)

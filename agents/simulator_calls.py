@@ -194,12 +194,20 @@ def _whole_load(session: Session, device: Any) -> int:
 
 def nvmlDeviceGetComputeRunningProcesses_v3(session: Session, device: Any, count: Any, rows: Any) -> Ret:
     machine = session.read()
-    gpu, instance, inner = session.device(machine, device)
-    running = driver.children(machine, gpu, instance, inner)
-    return _put_processes(running, count, rows)
+    running = driver.children(machine, *session.device(machine, device))
+    return _put_processes([child for child in running if not child.mps], count, rows)
 
 
 nvmlDeviceGetComputeRunningProcesses_v2 = nvmlDeviceGetComputeRunningProcesses_v3
+
+
+def nvmlDeviceGetMPSComputeRunningProcesses_v3(session: Session, device: Any, count: Any, rows: Any) -> Ret:
+    machine = session.read()
+    running = driver.children(machine, *session.device(machine, device))
+    return _put_processes([child for child in running if child.mps], count, rows)
+
+
+nvmlDeviceGetMPSComputeRunningProcesses_v2 = nvmlDeviceGetMPSComputeRunningProcesses_v3
 
 
 def nvmlDeviceGetGraphicsRunningProcesses_v3(session: Session, device: Any, count: Any, rows: Any) -> Ret:

@@ -51,6 +51,7 @@ NEWER_CALLS = (
     "nvmlDeviceGetMemoryInfo_v2",
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
     "nvmlDeviceGetTemperatureV",
     "nvmlDeviceGetGpuFabricInfoV",
     "nvmlDeviceGetCurrentClocksEventReasons",
@@ -117,7 +118,7 @@ class Gpu(msgspec.Struct, kw_only=True):
 class Child(msgspec.Struct, kw_only=True):
     """A real process that this machine's driver reports on a GPU; `started` guards against a reused pid.
 
-    `ours` False: it was started elsewhere, and is never ended from here.
+    `ours` False: it was started elsewhere, and is never ended from here. `mps`: a client of an MPS server.
     """
 
     pid: int
@@ -127,6 +128,7 @@ class Child(msgspec.Struct, kw_only=True):
     ci: int | None
     memory_mib: int
     ours: bool = True
+    mps: bool = False
 
 
 class Xid(msgspec.Struct, kw_only=True):

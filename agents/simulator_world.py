@@ -132,28 +132,39 @@ def process(
     *,
     argv: Sequence[str] | None = None,
     env: Mapping[str, str] | None = None,
+    mps: bool = False,
 ) -> int:
     """Start a real idle process that the driver reports on the GPU, or on its
     `slice`-th instance by start (needed while MIG is on). Returns its pid.
 
-    `argv` is another program, which must idle, too; `env` is added to its environment.
+    `argv` is another program, which must idle, too; `env` is added to its environment; `mps` makes
+    it a client of MPS.
     Raises PermissionError when this user may not start one for `uid`.
     """
     with Store(folder).edit() as machine:
         child = _child(machine, gpu, slice, memory_mib)
+        child.mps = mps
         child.pid, child.started = simulator_processes.start(uid, argv, env)
         machine.children.append(child)
     return child.pid
 
 
-def attach(folder: Path, gpu: int, pid: int, slice: int | None = None, memory_mib: int = PROCESS_MIB) -> None:
+def attach(
+    folder: Path,
+    gpu: int,
+    pid: int,
+    slice: int | None = None,
+    memory_mib: int = PROCESS_MIB,
+    *,
+    mps: bool = False,
+) -> None:
     """From now on the driver reports this living process, too. It is never ended from here."""
     began = processes.started(pid)
     if began is None:
         raise LookupError(_("there is no process {pid}").format(pid=pid))
     with Store(folder).edit() as machine:
         child = _child(machine, gpu, slice, memory_mib)
-        child.pid, child.started, child.ours = pid, began, False
+        child.pid, child.started, child.ours, child.mps = pid, began, False, mps
         machine.children.append(child)
 
 

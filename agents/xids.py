@@ -18,7 +18,7 @@ class Xids:
 
     def __init__(self) -> None:
         self._events: Any = None
-        self._registered: dict[str, int] = {}  # the number of the handle by UUID
+        self._registered: dict[int, str] = {}  # UUIDs by the numbers of the handles
 
     def wait(self, timeout_ms: int) -> list[Xid]:
         """What has happened, in its order; waits at most `timeout_ms` for the first.
@@ -43,7 +43,7 @@ class Xids:
 
     def forget(self, uuid: str) -> None:
         """Register this GPU anew: it was reset, which ends its registration."""
-        self._registered.pop(uuid, None)
+        self._registered = {number: its for number, its in self._registered.items() if its != uuid}
 
     def close(self) -> None:
         """Give the set back."""
@@ -54,21 +54,21 @@ class Xids:
                 nvml_events.free(events)
 
     def _register(self) -> None:
-        count = nvml.count()
+        """Every GPU that has no registration under the handle that it has now."""
         if self._events is None:
             self._events = nvml_events.create()
-        if len(self._registered) == count:
-            return
-        for index in range(count):
+        for index in range(nvml.count()):
             with suppress(nvml.Error):  # one that is lost now is tried again at the next call
                 device = nvml.device(index)
-                uuid = nvml.uuid(device)
-                if uuid not in self._registered:
-                    self._registered[uuid] = nvml_events.register(device, self._events)
+                number = nvml_events.number(device)
+                if number not in self._registered:
+                    uuid = nvml.uuid(device)
+                    nvml_events.register(device, self._events)
+                    self._registered = {**self._registered, number: uuid}
 
     def _named(self, event: nvml_events.Event) -> Xid | None:
         """None for an event of a GPU that was reset meanwhile, whose handle means nothing any more."""
-        uuid = next((uuid for uuid, its in list(self._registered.items()) if its == event.device), None)
+        uuid = self._registered.get(event.device)
         if uuid is None:
             return None
         if event.xid == _LOST:

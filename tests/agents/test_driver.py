@@ -257,11 +257,50 @@ class TestDriverItself:
 
 
 def test_what_only_draws_is_told_from_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = {"Graphics": [1, 2], "Compute": [2]}
+    kinds = {"Graphics": [1, 2, 3], "MPSCompute": [3, 4], "Compute": [2]}
     monkeypatch.setattr(
         nvml, "_rows", lambda kind, _device: [SimpleNamespace(pid=p, usedGpuMemory=None) for p in kinds[kind]]
     )
-    assert {one.pid: one.computes for one in nvml.running(None) or ()} == {1: False, 2: True}
+    assert {one.pid: one.computes for one in nvml.running(None) or ()} == {
+        1: False,
+        2: True,
+        3: True,
+        4: True,
+    }
+
+
+class TestProcesses:
+    def test_clients_of_mps_are_told_beside_the_others(self, driver: Open) -> None:
+        one, folder = driver("1xH100-80GB")
+        pids = [simulator_world.process(folder, 0, memory_mib=mib, mps=mib > 100) for mib in (100, 200)]
+        seen = one.look().gpus[0].processes or ()
+        assert {each.pid: each.memory_mib for each in seen} == dict(zip(pids, (100, 200), strict=True))
+
+    def test_a_driver_without_mps_has_no_clients(self, driver: Open) -> None:
+        one, folder = driver("1xH100-80GB")
+        pid = simulator_world.process(folder, 0)
+        simulator_world.fail_next(folder, "nvmlDeviceGetMPSComputeRunningProcesses_v3", 3)
+        assert [each.pid for each in one.look().gpus[0].processes or ()] == [pid]
+
+    @pytest.mark.parametrize("kind", ["Graphics", "MPSCompute", "Compute"])
+    def test_a_list_that_is_kept_from_us_leaves_all_unknown(self, driver: Open, kind: str) -> None:
+        one, folder = driver("1xH100-80GB")
+        simulator_world.fail_next(folder, f"nvmlDeviceGet{kind}RunningProcesses_v3", 4)
+        assert one.look().gpus[0].processes is None
+
+
+class TestIdentity:
+    @pytest.mark.parametrize("function", ["Name", "PciInfo_v3", "MinorNumber"])
+    def test_what_it_does_not_tell_now_is_what_it_told_before(self, driver: Open, function: str) -> None:
+        one, folder = driver("2xH100-80GB")
+        before = one.look()
+        simulator_world.fail_next(folder, f"nvmlDeviceGet{function}", 999)
+        assert one.look() == before
+
+    def test_a_gpu_that_never_told_its_name_is_still_there(self, driver: Open) -> None:
+        one, folder = driver("2xH100-80GB")
+        simulator_world.fail_next(folder, "nvmlDeviceGetName", 999)
+        assert [gpu.name for gpu in one.look().gpus] == ["unknown", "NVIDIA H100 80GB HBM3"]
 
 
 class TestOlderDrivers:
