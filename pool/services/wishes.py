@@ -71,8 +71,8 @@ def check(asked: Asked) -> Wish:
     """The wish, if its actor may have it. Refuses with NOT_FOUND, FORBIDDEN, INVALID, NAIVE_TIME."""
     team = access.team_to_book(asked.actor, asked.team)
     pool = access.pool(asked.actor, asked.pool)
-    period = _period(asked.start, asked.end, asked.duration, asked.now)
-    owner, klass = _owner(asked.actor, team, asked.owner), Class(asked.klass)
+    period = period_of(asked.start, asked.end, asked.duration, asked.now)
+    owner, klass = owner_of(asked.actor, team, asked.owner), Class(asked.klass)
     ask = _stored(asked.ask)
     check_class(ask, klass)
     return Wish(
@@ -80,12 +80,23 @@ def check(asked: Asked) -> Wish:
         team=team,
         pool=pool,
         owner=owner,
-        title=_title(asked.title),
+        title=title_of(asked.title),
         visibility=_visibility(asked.visibility),
         restartable=klass is Class.BATCH if asked.restartable is None else asked.restartable,
         wanted=Wanted(ask, period, blocked(period, pool), klass, account(owner, team)),
         now=asked.now,
     )
+
+
+def owner_of(actor: User, team: Team, username: str | None) -> User:
+    """For whom `actor` books: None is for itself. Refuses with FORBIDDEN and INVALID (not_a_member)."""
+    if username is None or username == actor.username:
+        return actor
+    access.require(actor, Action.BOOK_FOR_OTHERS, team)
+    owner = None if "\0" in username else teams.members(team).filter(username=username).first()
+    if owner is None:
+        raise invalid("/owner", "not_a_member")
+    return owner
 
 
 def again(row: Reservation, pool: Pool, period: Period) -> Wanted:
@@ -117,9 +128,10 @@ def check_duration(period: Period, pointer: str) -> None:
         raise invalid(pointer, "too_large", max=duration_text(LONGEST))
 
 
-def _period(
+def period_of(
     start: datetime | None, end: datetime | None, duration: timedelta | None, now: datetime
 ) -> Period:
+    """From `start`, or now, until exactly one of the two. Refuses with INVALID, NAIVE_TIME."""
     if (end is None) == (duration is None):
         raise invalid("/end" if end else "/duration", "one_of", choices=["end", "duration"])
     begin = now if start is None else Period(start, None).start
@@ -139,17 +151,8 @@ def _period(
     return period
 
 
-def _owner(actor: User, team: Team, username: str | None) -> User:
-    if username is None or username == actor.username:
-        return actor
-    access.require(actor, Action.BOOK_FOR_OTHERS, team)
-    owner = None if "\0" in username else teams.members(team).filter(username=username).first()
-    if owner is None:
-        raise invalid("/owner", "not_a_member")
-    return owner
-
-
-def _title(title: str) -> str:
+def title_of(title: str) -> str:
+    """The title, if it can be stored; else INVALID."""
     if len(title) > TITLE_LIMIT:
         raise invalid("/title", "too_long", max=TITLE_LIMIT)
     if "\0" in title:

@@ -149,7 +149,7 @@ AGAINST: Mapping[str, Words] = {
     "not_mig_capable": _("It cannot be divided into MIG slices."),
     "managed_elsewhere": _("Something else on its node gives it out, and it is not excluded there."),
     "not_offered": _("Its node cannot keep shares apart so."),
-    "update_needed": _("Its agent knows no shares yet."),
+    "update_needed": _("Its agent is too old for this."),
 }
 
 TROUBLES: Mapping[str, Words] = {
@@ -163,6 +163,12 @@ TROUBLES: Mapping[str, Words] = {
     "frozen": _("The agent is frozen."),
     "observe": _("The GPU is only observed."),
     "driver": _("The driver refused."),
+}
+
+#: In what the memory of a share is said.
+MEMORY_UNITS: Mapping[str, Words] = {
+    "gib": _("GiB"),
+    "percent": _("percent of the GPU"),
 }
 
 UNITS: Mapping[str, Words] = {
