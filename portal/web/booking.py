@@ -18,8 +18,8 @@ from pool.core.errors import Code, Refusal
 from pool.core.period import Period
 from pool.core.quota import charge_milli
 from pool.core.roles import TeamRole
-from pool.core.shapes import Class, ask_json
-from pool.queries import access, clock, inventory, teams
+from pool.core.shapes import Class, Sharing, ask_json
+from pool.queries import access, clock, inventory, shares, teams
 from pool.services import reservations, wishes
 from pool.services.plans import Wanted
 from portal.errors import Problem, problem
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 #: What the form shows before anything is typed.
 AT_FIRST = {"count": "1", "begin": "now", "amount": "2", "unit": "hours", "klass": "interactive"}
+AT_FIRST_OF_SHARES = {"share_memory": "8", "share_unit": "gib", "share_compute": "10"}
 
 
 @page
@@ -118,13 +119,18 @@ def _room(request: PageRequest, form: BookForm) -> rooms.Room | None:
     pool = access.pool(request.user, typed["pool"])
     start = max(typed["start"] or now, now)
     period = Period(start, start + typed["duration"])
-    return rooms.room(
-        pool=pool,
-        team=access.team_to_book(request.user, typed["team"]),
-        wanted=Wanted(typed["ask"], period, wishes.blocked(period, pool), Class(typed["klass"])),
-        starts_now=typed["start"] is None,
-        now=now,
-    )
+    team = access.team_to_book(request.user, typed["team"])
+    account = _account(request, team, typed["owner"])
+    wanted = Wanted(typed["ask"], period, wishes.blocked(period, pool), Class(typed["klass"]), account)
+    return rooms.room(pool=pool, team=team, wanted=wanted, starts_now=typed["start"] is None, now=now)
+
+
+def _account(request: PageRequest, team: Team, owner: str) -> str:
+    """Whose MPS server a share would need; one for whom nothing may be booked is refused on sending."""
+    try:
+        return wishes.account(wishes.owner_of(request.user, team, owner or None), team)
+    except Refusal:
+        return wishes.account(request.user, team)
 
 
 # --- What can be chosen -------------------------------------------------------
@@ -142,6 +148,7 @@ def _form(request: PageRequest, typed: QueryDict, *, fill: bool = False) -> Book
         what=what,
         owners=_owners(request, bookable),
         names=names,
+        shares=any(value.startswith("share:") for _group, ones in what for value, _label in ones),
     )
     zone = timezone.get_current_timezone()
     assert isinstance(zone, ZoneInfo)
@@ -156,13 +163,13 @@ def _filled(typed: QueryDict, offered: Offered) -> QueryDict:
     for name, choices in (("team", offered.teams), ("pool", offered.pools)):
         if choices:
             data.setdefault(name, choices[0][0])
-    for name, value in AT_FIRST.items():
+    for name, value in (AT_FIRST | (AT_FIRST_OF_SHARES if offered.shares else {})).items():
         data.setdefault(name, value)
     return data
 
 
 def _what(pool: Pool) -> tuple[Choices, frozenset[str]]:
-    """What the pool offers, in groups: slices by model, slices of any model, whole GPUs; and their names."""
+    """What the pool offers, in groups: slices by model or of any, whole GPUs, shares; and names of slices."""
     rows = inventory.profiles(pool)
     groups: list[tuple[str, Any]] = []
     for model, of_model in groupby(rows, key=lambda row: row.model):
@@ -176,6 +183,9 @@ def _what(pool: Pool) -> tuple[Choices, frozenset[str]]:
     ]
     if whole:
         groups.append((_("Whole GPUs"), [(f"gpu:{model}", _whole_words(model)) for model in whole]))
+    offers = shares.offered(pool)
+    if offers:
+        groups.append((_("Shares of a GPU"), _shares(offers)))
     return groups, frozenset(row.name for row in rows)
 
 
@@ -195,6 +205,28 @@ def _whole_words(model: str) -> str:
     if known is None or known.total_memory_mib is None:
         return model
     return f"{model} – {gib(known.total_memory_mib)}"
+
+
+def _shares(offers: Sequence[shares.Offer]) -> list[tuple[str, str]]:
+    """Each model and kind, and before them each kind that several models have."""
+    kinds = [one.sharing for one in offers]
+    several = [kind for kind in Sharing if kinds.count(kind) > 1]
+    anywhere = [(f"share:{kind}", _kind_words(_("any model"), kind)) for kind in several]
+    return anywhere + [
+        (f"share:{one.sharing}@{one.model}", _kind_words(_share_words(one), one.sharing)) for one in offers
+    ]
+
+
+def _kind_words(what: str, kind: Sharing) -> str:
+    """`H100-80GB, up to 78.6 GiB – MPS: the driver keeps the limits`."""
+    name, note = words.SHARINGS[kind]
+    return _("%(what)s – %(name)s: %(note)s") % {"what": what, "name": name, "note": note}
+
+
+def _share_words(one: shares.Offer) -> str:
+    if not one.memory_mib:
+        return one.model
+    return _("%(model)s, up to %(memory)s") % {"model": one.model, "memory": gib(one.memory_mib)}
 
 
 def _owners(request: PageRequest, bookable: Sequence[Team]) -> Choices:

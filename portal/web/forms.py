@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy
 from pool.core.calendar import local_instant
 from pool.core.errors import Code, Invalid, Refusal
 from pool.core.period import parse_instant
-from pool.core.shapes import MAX_COUNT, Ask, parse_ask
+from pool.core.shapes import MAX_COUNT, Ask, Class, check_class, parse_ask
 from portal.errors import Problem, problem, problem_for
 from portal.web import words
 from portal.web.tags import offset
@@ -35,6 +35,13 @@ FIELD_OF: Mapping[str, str] = {
     "/ask/models": "what",
     "/ask/count": "count",
     "/ask/same_node": "same_node",
+    "/ask/sharing": "what",
+    "/ask/memory_mib": "share_memory",
+    "/ask/memory_pct": "share_memory",
+    "/ask/compute": "share_compute",
+    "/ask/compute/guaranteed": "share_compute",
+    "/ask/compute/limit": "share_limit",
+    "/ask/accept_not_enforced": "accept_not_enforced",
     "/start": "start_date",
     "/duration": "amount",
     "/end": "amount",
@@ -54,6 +61,12 @@ class Offered:
     owners: Choices
     #: What may be asked for by a name that only a driver printed.
     names: frozenset[str] = frozenset()
+    #: Whether shares of a GPU are among it.
+    shares: bool = False
+
+
+#: What is typed only of a share.
+_OF_SHARES = ("share_memory", "share_unit", "share_compute", "share_limit")
 
 
 def _select(**more: Any) -> forms.Select:
@@ -74,6 +87,34 @@ class BookForm(forms.Form):
         label=gettext_lazy("How many"),
         initial=1,
         widget=_text("number", min="1", max=str(MAX_COUNT), inputmode="numeric"),
+    )
+    share_memory = forms.FloatField(
+        label=gettext_lazy("Memory of the share"),
+        required=False,
+        widget=_text("number", min="0.25", step="any", inputmode="decimal"),
+    )
+    share_unit = forms.ChoiceField(
+        label=gettext_lazy("Memory in"),
+        choices=list(words.MEMORY_UNITS.items()),
+        required=False,
+        widget=_select(),
+    )
+    share_compute = forms.IntegerField(
+        label=gettext_lazy("Compute in percent"),
+        help_text=gettext_lazy("Guaranteed at every moment."),
+        required=False,
+        widget=_text("number", min="0", max="100", inputmode="numeric"),
+    )
+    share_limit = forms.IntegerField(
+        label=gettext_lazy("Compute at most"),
+        help_text=gettext_lazy("Only batch work may take more than is guaranteed; it yields to the others."),
+        required=False,
+        widget=_text("number", min="1", max="100", inputmode="numeric"),
+    )
+    accept_not_enforced = forms.BooleanField(
+        label=gettext_lazy("I accept that time slicing keeps neither limit"),
+        required=False,
+        widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
     same_node = forms.BooleanField(
         label=gettext_lazy("All on one node"),
@@ -139,14 +180,26 @@ class BookForm(forms.Form):
         return data
 
     def _ask(self, data: Mapping[str, Any]) -> Ask | None:
-        """`mig:1g.10gb`, `mig:1g.10gb@H100-80GB` or `gpu:H100-80GB` with the count, as an ask."""
+        """`mig:1g.10gb`, `mig:1g.10gb@H100-80GB`, `gpu:H100-80GB` or `share:mps@H100-80GB`, as an ask."""
         if "what" not in data or "count" not in data:
             return None
         kind, _colon, rest = data["what"].partition(":")
+        if kind != "share":
+            for name in _OF_SHARES:  # these fields are not seen then
+                self.errors.pop(name, None)
+        elif not data.keys() >= set(_OF_SHARES):
+            return None
         name, _at, model = rest.partition("@")
         raw: dict[str, Any] = {"kind": kind, "count": data["count"], "same_node": data["same_node"]}
-        raw |= {"profile": name, "model": model or None} if kind == "mig" else {"model": name}
-        return parse_ask(raw, reported_names=self.offered.names)
+        if kind == "mig":
+            raw |= {"profile": name, "model": model or None}
+        elif kind == "share":
+            raw |= {"sharing": name, "model": model or None, **_share(data)}
+        else:
+            raw |= {"model": name}
+        ask = parse_ask(raw, reported_names=self.offered.names)
+        check_class(ask, Class(data.get("klass", Class.BATCH)))
+        return ask
 
     def _start(self, data: Mapping[str, Any]) -> datetime | None:
         """None means now, or that an error or a question stands beside the field."""
@@ -190,6 +243,18 @@ class BookForm(forms.Form):
             field = FIELD_OF.get(fault["pointer"])
             if field and fault["detail"] not in self.errors.get(field, []):
                 self.add_error(field, fault["detail"])
+
+
+def _share(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed of a share, as an ask; what stays empty is told as missing by the domain."""
+    memory = data.get("share_memory")
+    in_percent = data.get("share_unit") == "percent"
+    size = None if memory is None else round(memory if in_percent else memory * 1024)
+    return {
+        "memory_pct" if in_percent else "memory_mib": size,
+        "compute": {"guaranteed": data.get("share_compute"), "limit": data.get("share_limit")},
+        "accept_not_enforced": data.get("accept_not_enforced", False),
+    }
 
 
 class ExtendForm(forms.Form):

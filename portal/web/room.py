@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from pool.core import placement
+from pool.core import placement, shares
 from pool.core.errors import Refusal
 from pool.core.period import Period
-from pool.core.placement import Pick
+from pool.core.placement import Pick, Portion
 from pool.queries import snapshot
 from pool.queries.snapshot import Snapshot
 from pool.services import plans
 from pool.services.plans import NoRoom, Wanted
 from portal.errors import problem
-from portal.web import svg
+from portal.web import svg, words
 from portal.web.tags import gib
 
 if TYPE_CHECKING:
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
 #: How far ahead the first free time is looked for.
 HORIZON = timedelta(days=14)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What a GPU for shares has of one thing, at its fullest moment: `ours` beside what others hold."""
+
+    name: str
+    ours: str
+    others: str
+    whole: str
+    bar: tuple[svg.Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,7 @@ class Room:
     charge_milli: int | None
     each: str
     drawing: svg.Drawing | None
+    ledgers: tuple[Ledger, ...]
     tone: str
     headline: str
     sentences: tuple[str, ...]
@@ -58,8 +70,9 @@ def room(*, pool: Pool, team: Team, wanted: Wanted, starts_now: bool, now: datet
         start=None if starts_now else wanted.period.start,
         end=wanted.period.end,
         charge_milli=sum(pick.charge_milli for pick in plan.picks) if plan else None,
-        each=_each(plan.picks[0]) if plan else "",
+        each=_each(plan.picks[0], seen) if plan else "",
         drawing=_picture(seen, plan.picks) if plan else None,
+        ledgers=_ledgers(seen, plan.picks, wanted.blocked) if plan else (),
         tone=tone,
         headline=headline,
         sentences=sentences,
@@ -71,7 +84,8 @@ def _no_room(pool: Pool, team: Team, wanted: Wanted, seen: Snapshot, now: dateti
     assert wanted.blocked.end is not None
     wide = Period(wanted.blocked.start, wanted.blocked.end + HORIZON)
     later = snapshot.take(pool.pk, wide, team_id=team.pk, now=now)
-    first = placement.first_time(later.gpus, wanted.ask, wanted.blocked, wide.start + HORIZON)
+    horizon = wide.start + HORIZON
+    first = placement.first_time(later.gpus, wanted.ask, wanted.blocked, horizon, account=wanted.account)
     return plans.no_capacity(seen, wanted, first)
 
 
@@ -79,7 +93,7 @@ def _verdict(seen: Snapshot, wanted: Wanted, refusal: Refusal | None) -> tuple[s
     if refusal is not None:
         shown = problem(refusal)
         return "bad", shown.title, (shown.detail, shown.next_step)
-    short = placement.shortfall(seen.gpus, wanted.ask, wanted.blocked)
+    short = placement.shortfall(seen.gpus, wanted.ask, wanted.blocked, account=wanted.account)
     free = ngettext(
         "%(free)s of %(offered)s is free for the whole time.",
         "%(free)s of %(offered)s are free for the whole time.",
@@ -88,8 +102,10 @@ def _verdict(seen: Snapshot, wanted: Wanted, refusal: Refusal | None) -> tuple[s
     return "good", _("This fits"), (free,)
 
 
-def _each(pick: Pick) -> str:
+def _each(pick: Pick, seen: Snapshot) -> str:
     """`1g.10gb on H100-80GB: 1/8 of the memory, 9.8 GiB, 16 SMs`."""
+    if pick.portion is not None:
+        return _share_words(pick, pick.portion, seen)
     if pick.profile is None:
         return _("whole %(model)s") % {"model": pick.model}
     facts = [gib(pick.profile.memory_mib)] if pick.profile.memory_mib else [_("memory not measured")]
@@ -100,6 +116,41 @@ def _each(pick: Pick) -> str:
         "model": pick.model,
         "facts": ", ".join(facts),
     }
+
+
+def _share_words(pick: Pick, portion: Portion, seen: Snapshot) -> str:
+    """`8 GiB and 10 % of the compute of H100-80GB; MPS: the driver keeps the limits`."""
+    gpu = next(gpu for gpu in seen.gpus if gpu.id == pick.gpu_id)
+    name, note = words.SHARINGS[gpu.sharing] if gpu.sharing else ("", "")
+    least, most = portion.compute_pct, portion.limit_pct
+    return _("%(memory)s and %(compute)s of the compute of %(model)s; %(name)s: %(note)s") % {
+        "memory": gib(portion.memory_mib),
+        "compute": f"{least} %" if least == most else f"{least}–{most} %",
+        "model": pick.model,
+        "name": name,
+        "note": note,
+    }
+
+
+def _ledgers(seen: Snapshot, picks: Sequence[Pick], period: Period) -> tuple[Ledger, ...]:
+    """Memory and compute of the first GPU with what would be ours, among what others hold."""
+    gpu = next((gpu for gpu in seen.gpus if gpu.id == picks[0].gpu_id), None)
+    ours = [pick.portion for pick in picks if pick.portion and pick.gpu_id == picks[0].gpu_id]
+    if gpu is None or not ours:
+        return ()
+    there = [(busy.period, busy.portion) for busy in gpu.busy if busy.portion]
+    memory = (sum(one.memory_mib for one in ours), shares.memory_peak(there, period))
+    compute = (sum(one.compute_pct for one in ours), shares.compute_peak(there, period))
+    whole = gpu.ledgers
+    return (
+        _ledger(_("Memory"), *memory, whole.memory_mib, gib),
+        _ledger(_("Compute"), *compute, whole.compute_pct, lambda pct: f"{pct} %"),
+    )
+
+
+def _ledger(name: str, ours: int, others: int, whole: int, written: Callable[[int], str]) -> Ledger:
+    parts = [("held", others), ("used", ours)]
+    return Ledger(name, written(ours), written(others), written(whole), svg.bar(whole, parts))
 
 
 def _picture(seen: Snapshot, picks: Sequence[Pick]) -> svg.Drawing | None:

@@ -10,10 +10,11 @@ import pytest
 from django.test import Client
 
 from pool.core.shapes import GpuAsk
-from pool.models import QuotaLine, Reservation, User
+from pool.models import Gpu, QuotaLine, Reservation, User
 from pool.queries import clock
 from tests.cast import Cast, SimNode, enrol_node
 from tests.portal.web.people import book, browser, page_of
+from tests.scene import add_shares
 
 pytestmark = pytest.mark.django_db
 
@@ -236,3 +237,80 @@ def test_a_whole_ask_by_memory_reads_in_words() -> None:
     assert asked(ask_json(GpuAsk(("A100-40GB", "A30"), memory_mib=20 * 1024, count=2))) == (
         "2 × A100-40GB / A30 with 20 GiB"
     )
+
+
+# --- Shares -----------------------------------------------------------------------
+
+
+SHARED = {
+    "what": "share:mps@H100-80GB",
+    "count": "1",
+    "share_memory": "8",
+    "share_unit": "gib",
+    "share_compute": "10",
+}
+
+
+def test_without_gpus_for_shares_the_form_asks_nothing_about_them(node: SimNode, milos: Client) -> None:
+    page = page_of(milos.get("/book/"))
+    assert "id_share_memory" not in page
+    assert "share:" not in page
+
+
+def test_the_form_offers_shares_and_what_keeps_them_apart(cast: Cast, milos: Client) -> None:
+    add_shares(cast.main)
+    page = page_of(milos.get("/book/"))
+    assert "H100-80GB, up to 78.6 GiB – MPS: the driver keeps the limits" in page
+    assert "8 GiB and 10 % of the compute of H100-80GB; MPS: the driver keeps the limits" in page
+    assert "8 GiB for you, 0 GiB held by others, of 78.6 GiB" in page
+    assert "10 % for you, 0 % held by others, of 100 %" in page
+
+
+def test_a_kind_that_several_models_have_is_offered_for_any(cast: Cast, milos: Client) -> None:
+    add_shares(cast.main, "a")
+    add_shares(cast.main, "b", model="A30-24GB")
+    page = page_of(milos.get("/book/"))
+    assert 'value="share:mps"' in page
+    assert "any model – MPS" in page
+
+
+def test_a_share_is_booked_in_the_browser(cast: Cast, milos: Client) -> None:
+    add_shares(cast.main)
+    assert send(milos, **SHARED).status_code == 302
+    made = Reservation.objects.get()
+    assert made.ask == {
+        "kind": "share",
+        "memory_mib": 8192,
+        "compute": {"guaranteed": 10, "limit": 10},
+        "sharing": "mps",
+        "models": ["H100-80GB"],
+        "count": 1,
+    }
+    page = page_of(milos.get("/reservations/"))
+    assert "1 × share of H100-80GB with 8 GiB memory and 10 % compute" in page
+
+
+def test_a_share_that_does_not_fit_says_what_is_full(cast: Cast, milos: Client) -> None:
+    add_shares(cast.main)
+    send(milos, **SHARED | {"share_compute": "95"})
+    page = page_of(send(milos, **SHARED, key="form-2"))
+    assert "1 with too little compute left" in page
+    assert "First free:" in page
+
+
+def test_the_room_counts_the_account_for_whom_it_is(cast: Cast, milos: Client, lenas: Client) -> None:
+    add_shares(cast.main)
+    send(milos, **SHARED)
+    address = "/book/room/"
+    typed = {**TYPED, **SHARED}
+    assert "1 whose shares are another account" in page_of(lenas.get(address, typed))
+    assert "This fits" in page_of(lenas.get(address, typed | {"owner": "milo"}))
+
+
+def test_time_slicing_has_to_be_accepted(cast: Cast, milos: Client) -> None:
+    add_shares(cast.main, sharing=Gpu.Sharing.TIMESLICE)
+    loose = SHARED | {"what": "share:timeslice@H100-80GB"}
+    answer = send(milos, **loose)
+    assert answer.status_code == 422
+    assert 'href="#id_accept_not_enforced"' in page_of(answer)
+    assert send(milos, **loose, accept_not_enforced="on").status_code == 302

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pool.core.shapes import GpuAsk, MigAsk
+from pool.core.shapes import GpuAsk, MigAsk, ShareAsk, Sharing
 from portal.web.forms import BookForm, ExtendForm, Offered, summary
 
 OFFERED = Offered(
@@ -16,6 +16,7 @@ OFFERED = Offered(
     what=[
         ("slices", [("mig:1g.10gb@H100-80GB", "x"), ("mig:1g.10gb", "y")]),
         ("whole", [("gpu:H100-80GB", "z")]),
+        ("shares", [("share:mps@H100-80GB", "a"), ("share:timeslice", "b")]),
     ],
     owners=[("milo", "Milo")],
 )
@@ -49,6 +50,64 @@ def test_it_reads_a_slice_of_any_model_and_whole_gpus() -> None:
     assert anywhere.cleaned_data["ask"] == MigAsk("1g.10gb", count=2)
     assert whole.is_valid()
     assert whole.cleaned_data["ask"] == GpuAsk(("H100-80GB",), count=2)
+
+
+def share(**typed: str) -> BookForm:
+    whole = {"what": "share:mps@H100-80GB", "count": "1", "share_memory": "8", "share_compute": "20"}
+    return filled(**whole | typed)
+
+
+def test_it_reads_a_share_in_gib_or_in_percent() -> None:
+    in_gib, in_percent = share(share_memory="7.5"), share(share_memory="25", share_unit="percent")
+    assert in_gib.is_valid(), in_gib.errors
+    wanted = ShareAsk(memory_mib=7680, guaranteed=20, limit=20, models=("H100-80GB",), sharing=Sharing.MPS)
+    assert in_gib.cleaned_data["ask"] == wanted
+    assert in_percent.is_valid()
+    assert (in_percent.cleaned_data["ask"].memory_mib, in_percent.cleaned_data["ask"].memory_pct) == (
+        None,
+        25,
+    )
+
+
+def test_it_reads_work_that_yields() -> None:
+    form = share(share_compute="0", share_limit="100")
+    assert form.is_valid(), form.errors
+    assert (form.cleaned_data["ask"].guaranteed, form.cleaned_data["ask"].limit) == (0, 100)
+
+
+@pytest.mark.parametrize(
+    ("typed", "field"),
+    [
+        ({"share_memory": ""}, "share_memory"),
+        ({"share_memory": "0"}, "share_memory"),
+        ({"share_memory": "nan"}, "share_memory"),
+        ({"share_memory": "1e300"}, "share_memory"),
+        ({"share_memory": "101", "share_unit": "percent"}, "share_memory"),
+        ({"share_compute": ""}, "share_compute"),
+        ({"share_compute": "101"}, "share_compute"),
+        ({"share_compute": "0"}, "share_limit"),
+        ({"share_compute": "50", "share_limit": "20"}, "share_limit"),
+        ({"share_limit": "90", "klass": "interactive"}, "share_limit"),
+        ({"what": "share:timeslice"}, "accept_not_enforced"),
+    ],
+)
+def test_what_is_wrong_with_a_share_is_said_beside_its_field(typed: dict[str, str], field: str) -> None:
+    form = share(**typed)
+    assert not form.is_valid()
+    assert list(form.errors) == [field]
+    assert [fault["id"] for fault in summary(form).fields] == [f"id_{field}"]
+
+
+def test_what_is_left_in_the_fields_of_shares_says_nothing_of_a_slice() -> None:
+    form = filled(share_memory="x", share_compute="-7")
+    assert form.is_valid(), form.errors
+    assert form.cleaned_data["ask"] == MigAsk("1g.10gb", count=2, models=("H100-80GB",))
+
+
+def test_time_slicing_is_read_once_it_is_accepted() -> None:
+    form = share(what="share:timeslice", accept_not_enforced="on")
+    assert form.is_valid(), form.errors
+    assert form.cleaned_data["ask"].sharing is Sharing.TIMESLICE
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "1000000000", "x", ""])

@@ -21,7 +21,7 @@ BASELINE = {
     "/nodes/": 6,
     "/nodes/node-1/": 11,
     "/gpus/{gpu}/": 13,
-    "/book/": 17,
+    "/book/": 18,
     "/reservations/": 9,
     "/reservations/{reservation}/": 10,
 }
