@@ -164,6 +164,10 @@ class Driver:
             time.sleep(max(0.0, until - time.monotonic()))
         return found
 
+    def watched(self) -> frozenset[str]:
+        """UUIDs of the GPUs whose error events `xids` gets now: of any other none means nothing."""
+        return self._xids.watched
+
     def set_mig_mode(self, uuid: str, on: bool) -> None:
         """Bring the GPU into MIG mode or out of it; returns when it is in force, does nothing if it is.
 

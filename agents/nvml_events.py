@@ -39,11 +39,13 @@ def number(device: Any) -> int:
     return ctypes.cast(device, ctypes.c_void_p).value or 0
 
 
-def register(device: Any, events: Any) -> None:
-    """Record the Xids of this GPU from now on. A GPU that has no such events is let be."""
+def register(device: Any, events: Any) -> bool:
+    """Record the Xids of this GPU from now on. False: it has no such events and is let be."""
     types = nvml.optional(n.nvmlDeviceGetSupportedEventTypes, device) or 0
     if types & n.nvmlEventTypeXidCriticalError:
         n.nvmlDeviceRegisterEvents(device, n.nvmlEventTypeXidCriticalError, events)
+        return True
+    return False
 
 
 def wait(events: Any, timeout_ms: int) -> Event | None:

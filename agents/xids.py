@@ -19,6 +19,12 @@ class Xids:
     def __init__(self) -> None:
         self._events: Any = None
         self._registered: dict[int, str] = {}  # UUIDs by the numbers of the handles
+        self._mute: frozenset[str] = frozenset()  # those of them that have no such events
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """UUIDs of which events come, if there are any."""
+        return frozenset(self._registered.values()) - self._mute
 
     def wait(self, timeout_ms: int) -> list[Xid]:
         """What has happened, in its order; waits at most `timeout_ms` for the first.
@@ -48,7 +54,7 @@ class Xids:
     def close(self) -> None:
         """Give the set back."""
         events, self._events = self._events, None
-        self._registered = {}
+        self._registered, self._mute = {}, frozenset()
         if events is not None:
             with suppress(nvml.Error):
                 nvml_events.free(events)
@@ -63,7 +69,8 @@ class Xids:
                 number = nvml_events.number(device)
                 if number not in self._registered:
                     uuid = nvml.uuid(device)
-                    nvml_events.register(device, self._events)
+                    if not nvml_events.register(device, self._events):
+                        self._mute |= {uuid}
                     self._registered = {**self._registered, number: uuid}
 
     def _named(self, event: nvml_events.Event) -> Xid | None:

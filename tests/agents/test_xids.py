@@ -87,6 +87,21 @@ def test_a_gpu_that_was_reset_while_nobody_had_it_open_is_heard_again(driver: Op
     assert one.xids(1000) == [Xid(uuid, 31)]
 
 
+def test_it_is_told_of_which_gpus_none_would_be_heard(driver: Open) -> None:
+    one, folder = driver("3xH100-80GB")
+    uuids = [gpu.uuid for gpu in one.look().gpus]
+    assert one.watched() == frozenset()
+    simulator_world.fail_next(folder, "nvmlDeviceGetSupportedEventTypes", 3)
+    one.xids(1)
+    assert one.watched() == {uuids[1], uuids[2]}
+    simulator_world.xid(folder, 2, 79)
+    one.xids(1000)
+    one.xids(1)
+    assert one.watched() == {uuids[1]}
+    one.close()
+    assert one.watched() == frozenset()
+
+
 def test_a_failing_wait_begins_anew(driver: Open) -> None:
     one, folder = driver("1xH100-80GB")
     one.xids(1)
