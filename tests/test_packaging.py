@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.tags import parse_tag, sys_tags
 
 ROOT = Path(__file__).resolve().parent.parent
 #: What a node must never need.
@@ -66,6 +69,35 @@ def install(wheel: Path, extra: str, folder: Path) -> None:
                 (folder / top).symlink_to(source)
 
 
+def metadata(wheel: Path, folder: Path) -> Distribution:
+    """What our wheel says of itself; an editable installation may say what was true earlier."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if ".dist-info/" in name])
+    return Distribution.at(next(folder.glob("*.dist-info")))
+
+
+def repacked(found: Distribution, folder: Path) -> None:
+    """The wheel that an installed distribution came from, as far as an installer needs it."""
+    name = found.metadata["Name"].replace("-", "_")
+    tags = re.findall(r"^Tag: (\S+)", found.read_text("WHEEL") or "", re.MULTILINE)
+    tag = next(tag for tag in tags if not parse_tag(tag).isdisjoint(sys_tags()))
+    with zipfile.ZipFile(folder / f"{name}-{found.version}-{tag}.whl", "w") as archive:
+        for file in found.files or []:
+            if ".." not in file.parts and "__pycache__" not in file.parts and file.name != "INSTALLER":
+                archive.write(str(found.locate_file(file)), str(file))
+
+
+@pytest.fixture(scope="module")
+def offline(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as it is carried to a node without a network: our wheel, and what `agent` names."""
+    folder = tmp_path_factory.mktemp("wheels")
+    shutil.copy(wheel, folder)
+    ours = metadata(wheel, tmp_path_factory.mktemp("unpacked"))
+    for found in needed(ours.requires or [], "agent", {}).values():
+        repacked(found, folder)
+    return folder
+
+
 def import_all(folder: Path, package: str, unwanted: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     call = [sys.executable, "-I", "-S", "-c", IMPORT_ALL, str(folder), package, ",".join(unwanted)]
     return subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
@@ -93,3 +125,67 @@ def test_the_wheel_has_the_catalogue_and_the_licence(wheel: Path) -> None:
     assert "pool/core/catalogue.json" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]
+
+
+def test_a_node_without_a_network_installs_from_a_folder(offline: Path, tmp_path: Path) -> None:
+    """With pip as an operator calls it, into an environment that has nothing."""
+    environment = tmp_path / "node"
+    venv.create(environment, with_pip=True)
+    python = str(environment / "bin" / "python")
+    call = ["-m", "pip", "install", "--quiet", "--no-index", "--find-links", str(offline), "gpupool[agent]"]
+    installed = subprocess.run(
+        [python, "-I", *call], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    listed = subprocess.run(
+        [python, "-I", "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True, check=True
+    ).stdout.lower()
+    assert "gpupool==" in listed
+    assert not [name for name in ("django", "numpy", "psycopg") if f"{name}==" in listed]
+    said = subprocess.run(
+        [python, "-I", "-m", "agents", "doctor", "--state", str(tmp_path / "none")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode in (0, 1, 3), said.stderr
+    assert "has not joined" in said.stdout
+
+
+def test_a_folder_that_lacks_a_package_is_no_folder_to_install_from(offline: Path, tmp_path: Path) -> None:
+    """So the test above would see it if something came from elsewhere."""
+    less = tmp_path / "less"
+    shutil.copytree(offline, less)
+    next(less.glob("msgspec-*")).unlink()
+    call = [sys.executable, "-m", "pip", "install", "--no-index", "--find-links", str(less)]
+    tried = subprocess.run(
+        [*call, "--target", str(tmp_path / "target"), "gpupool[agent]"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tried.returncode != 0
+    assert "msgspec" in tried.stderr
+
+
+def test_the_lock_of_a_node_pins_what_the_agent_needs_and_no_more(wheel: Path, tmp_path: Path) -> None:
+    pinned = {
+        line.split("==")[0]: line.split()[0]
+        for line in (ROOT / "deploy" / "agent.lock").read_text().splitlines()
+        if re.match(r"[a-z0-9]", line)
+    }
+    wanted = needed(metadata(wheel, tmp_path).requires or [], "agent", {})
+    assert set(wanted) <= set(pinned)
+    assert not {"django", "numpy", "psycopg", "uvicorn"} & set(pinned)
+    everything = (ROOT / "requirements.lock").read_text()
+    assert not [line for line in pinned.values() if line not in everything], "the two locks differ"
+
+
+@pytest.mark.parametrize("name", ["deploy/agent.lock", "deploy/requirements.lock"])
+def test_a_lock_for_servers_has_hashes_and_names_no_host(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert "://" not in text
+    blocks = re.split(r"\n(?=[a-z0-9])", text.strip())
+    assert all("--hash=sha256:" in block for block in blocks)
