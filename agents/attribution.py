@@ -58,7 +58,9 @@ def attribute(gpu: Gpu, record: GpuRecord, stays: Sequence[Stay], facts: Look = 
         for one in gpu.instances
     )
     inside = {one.pid: one for some in instances or () for one in some.processes or ()}
-    claims = [] if instances else _of_gpu(held, here)
+    # In MIG mode everything runs in instances: where they could not be read, nothing is anybody's.
+    undivided = gpu.mig is False or gpu.mig_capable is False
+    claims = _of_gpu(held, here) if undivided and not instances else []
     return replace(gpu, instances=instances, processes=_all(gpu.processes, claims, facts, inside))
 
 

@@ -195,6 +195,19 @@ def test_what_could_not_be_read_stays_unread() -> None:
     assert shown.processes is None
 
 
+@pytest.mark.parametrize("mig", [True, None])
+def test_while_slices_cannot_be_read_nothing_passes_for_a_stay_that_is_over(mig: bool | None) -> None:
+    """Alice's other slice on the GPU goes on: what runs in it must not be taken for the one that is over."""
+    seen = Gpu("GPU-1", 0, "x", mig_capable=True, mig=mig, instances=None, processes=(process(1),))
+    record = wants(held("b", profile_id=19, start=1, size=1), made=[made("b", 1)], mig=True)
+    assert whose(ALICE, seen, record, [stay("a", ending=True), stay("b")]) == {1: (None, None)}
+
+
+def test_a_gpu_that_knows_no_mig_is_whole() -> None:
+    seen = Gpu("GPU-1", 0, "T4", mig_capable=False, instances=(), processes=(process(1),))
+    assert whose(ALICE, seen, wants(held()), [stay()]) == {1: ("a", "user")}
+
+
 def test_an_instance_without_a_record_is_foreign_with_all_that_runs_in_it() -> None:
     seen = slices(instance(1, 0, process(1)))
     assert whose(ALICE, seen, wants(held("a", profile_id=19, size=1), mig=True), [stay()]) == {
