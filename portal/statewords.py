@@ -41,6 +41,14 @@ class Said(NamedTuple):
 
 _UNGRANTED = frozenset({State.HELD, State.PENDING_APPROVAL, State.WAITING})
 
+#: Asked for where no state of a reservation decides.
+_ELSE: Mapping[str, Said] = {
+    "give_back": Said(
+        _("There is no fault of it to be over."),
+        _("Nothing needs to be done; look at what else stands against it."),
+    ),
+}
+
 #: What was asked -> what is said when it is over, is ending, has not been granted.
 _WORDS: Mapping[str, tuple[Said, Said, Said]] = {
     "release": (
@@ -78,7 +86,7 @@ def said(data: Mapping[str, Any]) -> Said | None:
     """The words for `doing` in this `state`; None where the table's general ones must do."""
     words, state = _WORDS.get(data.get("doing", "")), data.get("state")
     if words is None:
-        return None
+        return _ELSE.get(data.get("doing", ""))
     over, ending, ungranted = words
     if state in TERMINAL:
         return over

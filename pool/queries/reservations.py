@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import BooleanField, ExpressionWrapper, Prefetch, Q, QuerySet, Value
+from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Prefetch, Q, QuerySet, Subquery, Value
 
+from pool.core import connect, wire
 from pool.core.health import stale
+from pool.core.shapes import Class
 from pool.core.states import TERMINAL, State
-from pool.models import Allocation, Event, Node, Reservation
+from pool.models import Allocation, Event, Node, Outage, Reservation
 from pool.queries import clock, teams, troubles
 from pool.queries.troubles import Trouble
 
@@ -38,8 +40,9 @@ class ShareView:
 class AllocationView:
     """One slice, share or whole GPU. `gpu` is its index on the node, (start, size) its span of `grid` slices.
 
-    `env` holds what a process needs to find it; {} while it cannot be used.
-    `trouble`: what is known to stand against it.
+    `env` holds what a process needs to find it; {} while it cannot be used, and
+    then `part`, by which core.connect says the same in full, is None.
+    `trouble`: what is known to stand against it. `adopted`: it was foreign use before.
     """
 
     id: UUID
@@ -58,11 +61,17 @@ class AllocationView:
     access: str
     trouble: Trouble | None = None
     share: ShareView | None = None
+    part: connect.Part | None = None
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationView:
-    """What REST and pages show. `unknown_since`: its nodes that are not heard from (None: never heard)."""
+    """What REST and pages show. `unknown_since`: its nodes that are not heard from (None: never heard).
+
+    `notice_until`: from then on it may be taken back, for `notice_why`.
+    `continues` and `continued_by`: the failed booking whose rest it is, and the rest of this one.
+    """
 
     id: UUID
     state: str
@@ -85,6 +94,21 @@ class ReservationView:
     ended_at: datetime | None
     unknown_since: Mapping[str, datetime | None]
     allocations: tuple[AllocationView, ...]
+    notice_until: datetime | None = None
+    notice_why: str = ""
+    continues: UUID | None = None
+    continued_by: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutageView:
+    """Time for which it could not use this GPU; `end` None: it lasts."""
+
+    node: str
+    gpu: int
+    start: datetime
+    end: datetime | None
+    reason: str
 
 
 def visible_to(user: User | AnonymousUser) -> QuerySet[Reservation]:
@@ -108,6 +132,22 @@ def mine(user: User | AnonymousUser) -> QuerySet[Reservation]:
 def events(reservation: Reservation) -> QuerySet[Event]:
     """What happened to it, oldest first."""
     return Event.objects.filter(reservation_id=reservation.pk).order_by("pk")
+
+
+def outages(reservation: Reservation) -> list[OutageView]:
+    """When it could not use what it holds, oldest first."""
+    rows = Outage.objects.filter(reservation=reservation).select_related("gpu__node")
+    return [
+        OutageView(one.gpu.node.name, one.gpu.index, one.period.lower, one.period.upper, one.reason)
+        for one in rows.order_by("period__startswith", "pk")
+    ]
+
+
+def ahead(reservation: Reservation) -> int:
+    """How many wait in its pool before it."""
+    order, rows = reservation.waiting_order or 0, Reservation.objects.filter(state=State.WAITING)
+    before = Q(waiting_order__lt=order) | Q(waiting_order=order, pk__lt=reservation.pk)
+    return rows.filter(before, pool=reservation.pool_id).count()
 
 
 def as_resource(row: Reservation) -> ReservationView:
@@ -165,6 +205,10 @@ def _view(
         ended_at=row.ended_at,
         unknown_since=unheard,
         allocations=allocations,
+        notice_until=row.notice_until,
+        notice_why=row.notice_why,
+        continues=row.continues_id,
+        continued_by=getattr(row, "rest", None),
     )
 
 
@@ -172,6 +216,8 @@ def _whole(rows: QuerySet[Reservation]) -> QuerySet[Reservation]:
     """With all that `as_resource` reads, in two statements; what was given up is not shown."""
     allocations = Allocation.objects.filter(left_at=None).select_related("gpu__node")
     allocations = allocations.order_by("gpu__node__name", "gpu__index", "span")
+    rest = Reservation.objects.filter(continues=OuterRef("pk")).order_by("-pk").values("pk")[:1]
+    rows = rows.annotate(rest=Subquery(rest))
     return rows.select_related("team", "pool", "owner", "booked_by").prefetch_related(
         Prefetch("allocations", troubles.annotated(allocations))
     )
@@ -193,6 +239,8 @@ def is_unknown(node: Node, real_now: datetime) -> bool:
 
 def _allocation(one: Allocation, row: Reservation) -> AllocationView:
     trouble = troubles.of(one, row, told=getattr(row, "told", False))
+    lost = trouble is not None and trouble.code == troubles.GPU_LOST
+    part = None if lost or row.state != State.ACTIVE or one.ready_at is None else _part(one, row)
     return AllocationView(
         id=one.pk,
         node=one.gpu.node.name,
@@ -205,11 +253,13 @@ def _allocation(one: Allocation, row: Reservation) -> AllocationView:
         size=one.span.upper - one.span.lower,
         grid=one.gpu.grid,
         mig_uuid=one.mig_uuid,
-        env={} if trouble is not None and trouble.code == troubles.GPU_LOST else _env(one, row),
+        env={} if part is None else _env(part),
         ready_at=one.ready_at,
         access=one.gpu.node.access,
         trouble=trouble,
         share=_share(one.gpu.sharing, one.share_memory_mib, one.share_compute_pct, one.share_limit_pct),
+        part=part,
+        adopted=one.adopted,
     )
 
 
@@ -255,8 +305,28 @@ def _new_allocation(
     )
 
 
-def _env(one: Allocation, row: Reservation) -> dict[str, str]:
-    if row.state != State.ACTIVE or one.ready_at is None:
-        return {}
-    device = one.mig_uuid or one.gpu.uuid
-    return {"CUDA_VISIBLE_DEVICES": device, "NVIDIA_VISIBLE_DEVICES": device}
+def _part(one: Allocation, row: Reservation) -> connect.Part:
+    share = None
+    if one.share_memory_mib is not None:
+        share = wire.Share(
+            memory_mib=one.share_memory_mib,
+            compute_pct=one.share_compute_pct or 0,
+            limit_pct=one.share_limit_pct or 100,
+            batch=row.klass == Class.BATCH,
+        )
+    return connect.Part(
+        allocation=str(one.pk),
+        reservation=str(row.pk),
+        gpu=one.gpu.uuid,
+        mig_uuid=one.mig_uuid or None,
+        share=share,
+        sharing=cast(wire.Sharing, one.gpu.sharing) if share is not None and one.gpu.sharing else None,
+        multi_user=row.pool.mps_multi_user,
+    )
+
+
+def _env(part: connect.Part) -> dict[str, str]:
+    """For a program on the node or in a container; the node hands out no more than this names."""
+    device = part.mig_uuid or part.gpu
+    own = {"CUDA_VISIBLE_DEVICES": device, "NVIDIA_VISIBLE_DEVICES": device}
+    return own | connect.limits(part) | connect.marks(part)

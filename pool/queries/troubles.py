@@ -1,4 +1,4 @@
-"""What stands against an allocation on its GPU: lost, not reported, or in use though it is to go.
+"""What stands against an allocation: a GPU lost, faulty or not reported, a share in trouble, a late process.
 
 Which processes those are is for the eyes of its own team and of those who see all.
 """
@@ -6,20 +6,23 @@ Which processes those are is for the eyes of its own team and of those who see a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from django.db.models import Case, Exists, F, OuterRef, QuerySet, Subquery, When
+from django.db.models.functions import JSONObject
 
 from pool.core import observed, wire
+from pool.core.health import Action
 from pool.core.states import State
-from pool.models import Allocation, Blocker
+from pool.models import Allocation, Blocker, Fault, Outage
 
 if TYPE_CHECKING:
     from pool.models import Reservation
 
 GPU_LOST, GPU_UNKNOWN, IN_USE = "gpu_lost", "gpu_unknown", "in_use"
+GPU_FAULTY, SHARE_DEGRADED, SHARE_OVER = "gpu_faulty", "share_degraded", "share_over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +36,22 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`code`: gpu_lost, gpu_unknown (missing from its node's reports), in_use.
+    """`code`: gpu_lost, gpu_unknown (not reported), gpu_faulty, share_degraded, share_over, in_use.
 
-    `since` None: not known. `processes` None: not known, or, without `told`,
-    not to be told to this viewer; () says that the driver lists none.
+    `since` None: not known. `until`: when the booking fails if it stays so.
+    `xid` and `action` (core.health) of a fault; `used_mib` of a share that
+    takes too much memory. `processes` None: not known, or, without `told`, not
+    to be told to this viewer; () says that the driver lists none.
     """
 
     code: str
     since: datetime | None = None
     processes: tuple[Process, ...] | None = None
     told: bool = False
+    until: datetime | None = None
+    xid: int | None = None
+    action: str = ""
+    used_mib: int | None = None
 
 
 def annotated(allocations: QuerySet[Allocation]) -> QuerySet[Allocation]:
@@ -51,10 +60,16 @@ def annotated(allocations: QuerySet[Allocation]) -> QuerySet[Allocation]:
     over = blockers.filter(kind=Blocker.Kind.OVERRUN, span__overlap=OuterRef("span"))
     missing = blockers.filter(kind=Blocker.Kind.UNKNOWN)
     ending = {"reservation__state": State.ENDING, "holds": True}
+    out = Outage.objects.filter(
+        reservation=OuterRef("reservation"), gpu=OuterRef("gpu"), period__endswith=None
+    )
     return allocations.annotate(
         gpu_lost=F("gpu__state__lost"),
+        out_since=Subquery(out.values("period__startswith")[:1]),
+        fault=Subquery(_faults().values(found=JSONObject(xid="xid", action="action", since="since"))[:1]),
         missing_since=Subquery(missing.values("since")[:1]),
         overrun_since=Subquery(over.values("since")[:1]),
+        seen_shares=Case(When(kind=Allocation.Kind.SHARE, holds=True, then=F("gpu__state__shares"))),
         **{
             f"seen_{name}": Case(When(Exists(over), then=F(f"gpu__state__{name}"), **ending))
             for name in ("instances", "processes", "trouble")
@@ -62,17 +77,55 @@ def annotated(allocations: QuerySet[Allocation]) -> QuerySet[Allocation]:
     )
 
 
+def _faults() -> QuerySet[Fault]:
+    """What is wrong with the GPU now; one that was lost and is seen well again, its holder can use."""
+    rows = Fault.objects.filter(gpu=OuterRef("gpu"), cleared_at=None)
+    return rows.exclude(action=Action.LOST, good__gt=0).order_by(
+        Case(When(action=Action.LOST, then=0), default=1), "pk"
+    )
+
+
 def of(one: Any, row: Reservation, *, told: bool) -> Trouble | None:
     """What stands against `one` (from `annotated`) of `row`; None: nothing that is known."""
     if not one.holds or one.wanted_at is None:
         return None
-    if one.gpu_lost:
-        return Trouble(GPU_LOST)
+    fault = one.fault or {}
+    if one.gpu_lost or fault.get("action") == Action.LOST:
+        return _lost(one, row, fault)
     if one.missing_since is not None:
         return Trouble(GPU_UNKNOWN, one.missing_since)
-    if row.state != State.ENDING or one.overrun_since is None:
+    if row.state == State.ENDING:
+        return None if one.overrun_since is None else _in_use(one, told=told)
+    return _share(one) or _faulty(fault)
+
+
+def _lost(one: Any, row: Reservation, fault: dict[str, Any]) -> Trouble:
+    since = one.out_since or _instant(fault.get("since"))
+    until = None
+    if one.out_since is not None and row.state == State.ACTIVE:
+        until = one.out_since + timedelta(minutes=row.pool.lost_minutes)
+    return Trouble(GPU_LOST, since, until=until, xid=fault.get("xid"), action=Action.LOST)
+
+
+def _faulty(fault: dict[str, Any]) -> Trouble | None:
+    if not fault:
         return None
-    return _in_use(one, told=told)
+    since = _instant(fault["since"])
+    return Trouble(GPU_FAULTY, since, xid=fault["xid"], action=fault["action"])
+
+
+def _share(one: Any) -> Trouble | None:
+    """What the node says about this share: its server is gone, or it takes more memory than it has."""
+    for seen in _read(one.seen_shares, tuple[wire.ShareSeen, ...]) or ():
+        if seen.allocation == str(one.pk) and seen.state == "over":
+            return Trouble(SHARE_OVER, used_mib=seen.memory_used_mib)
+        if seen.allocation == str(one.pk) and seen.state == "degraded":
+            return Trouble(SHARE_DEGRADED)
+    return None
+
+
+def _instant(stored: str | None) -> datetime | None:
+    return None if stored is None else datetime.fromisoformat(stored)
 
 
 def _in_use(one: Any, *, told: bool) -> Trouble | None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpResponse
+from django.urls import reverse
 from rest_framework.request import Request
 
 from pool.core.errors import Code, Refusal, invalid
@@ -71,9 +72,9 @@ class Reservations(Door):
             owner=wish.owner,
             restartable=wish.restartable,
             now=clock.now(),
-            claim=_claim(request, body),
+            claim=claim_of(request, body),
         )
-        return _created(request, booked)
+        return created(request, booked)
 
 
 class Reservation(Door):
@@ -97,7 +98,7 @@ class Extend(Door):
             duration=until.duration,
             version=_known_version(request),
             now=clock.now(),
-            claim=_claim(request, body),
+            claim=claim_of(request, body),
         )
         return _changed(request, row)
 
@@ -113,7 +114,7 @@ class Release(Door):
             reservation_id=_seen(request, pk).pk,
             version=_known_version(request),
             now=clock.now(),
-            claim=_claim(request, body),
+            claim=claim_of(request, body),
         )
         return _changed(request, row)
 
@@ -141,9 +142,11 @@ def resource(view: ReservationView) -> dict[str, Any]:
     """A reservation as REST shows it; times in UTC.
 
     `unknown_since`: those of its nodes that are not heard from, null for one that never was.
-    `trouble` of an allocation: gpu_lost, gpu_unknown (its node does not report it), or in_use (it is to
-    go, and a process still runs), `trouble_since` when that is known. `processes` null: not known, or
-    not to be told to the caller.
+    `trouble` of an allocation: gpu_lost, gpu_unknown (its node does not report it), gpu_faulty (`xid`, and
+    what is done about it: `action`), share_degraded, share_over, or in_use (it is to go, and a process
+    still runs); `trouble_since` when that is known, `trouble_until` when the booking fails if it stays so.
+    `processes` null: not known, or not to be told to the caller.
+    `continues` is the failed booking whose rest this is, `continued_by` the rest of this one.
     """
     return {
         "id": str(view.id),
@@ -160,6 +163,9 @@ def resource(view: ReservationView) -> dict[str, Any]:
         "owner": view.owner,
         "booked_by": view.booked_by,
         "ask": view.ask,
+        "continues": str(view.continues) if view.continues else None,
+        "continued_by": str(view.continued_by) if view.continued_by else None,
+        "notice_until": instant(view.notice_until),
         "unknown_since": {node: instant(since) for node, since in view.unknown_since.items()},
         "allocations": [_allocation(a) for a in view.allocations],
     }
@@ -182,6 +188,9 @@ def _allocation(view: AllocationView) -> dict[str, Any]:
         "env": view.env,
         "trouble": trouble.code if trouble else None,
         "trouble_since": instant(trouble.since) if trouble else None,
+        "trouble_until": instant(trouble.until) if trouble else None,
+        "xid": trouble.xid if trouble else None,
+        "action": (trouble.action or None) if trouble else None,
         "processes": None if processes is None else [_process(one) for one in processes],
     }
 
@@ -222,19 +231,19 @@ def _one(view: ReservationView, status: int = 200) -> HttpResponse:
     )
 
 
-def _created(request: Request, booked: Row) -> HttpResponse:
+def created(request: Request, booked: Row) -> HttpResponse:
     """The reservation as it is now; for a key that was seen before, too, and then it says so."""
     if booked.replayed:
         view = queries.as_resource(access.reservation(user_of(request), booked.pk))
     else:
         view = queries.as_new_resource(booked)
     response = _one(view, status=201)
-    response["Location"] = request.build_absolute_uri(f"{request.path}/{booked.pk}")
+    response["Location"] = request.build_absolute_uri(reverse("api-reservation", args=[booked.pk]))
     return _told_replay(response, booked)
 
 
 def _changed(request: Request, row: Row) -> HttpResponse:
-    """As `_created`, for what was there before."""
+    """As `created`, for what was there before."""
     return _told_replay(_one(queries.as_resource(_seen(request, row.pk))), row)
 
 
@@ -244,7 +253,7 @@ def _told_replay(response: HttpResponse, row: Row) -> HttpResponse:
     return response
 
 
-def _claim(request: Request, body: dict[str, Any]) -> Claim | None:
+def claim_of(request: Request, body: dict[str, Any]) -> Claim | None:
     """What the Idempotency-Key stands for: this caller, this address, this body."""
     key = request.headers.get("Idempotency-Key")
     if key is None:

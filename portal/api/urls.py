@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from portal.api import inventory, reports, reservations
+from portal.api import adoption, faults, inventory, reports, reservations
 from portal.api.problems import nowhere
 
 _NAME = r"(?P<name>[a-z0-9-]{1,63})"
@@ -16,6 +16,9 @@ urlpatterns: list[URLPattern] = [
     re_path(rf"^nodes/{_NAME}$", inventory.Node.as_view()),
     path("gpus", inventory.Gpus.as_view()),
     re_path(r"^gpus/(?P<uuid>[A-Za-z0-9-]{1,64})$", inventory.Gpu.as_view()),
+    re_path(r"^gpus/(?P<uuid>[A-Za-z0-9-]{1,64})/adopt$", adoption.Adopt.as_view()),
+    re_path(r"^gpus/(?P<uuid>[A-Za-z0-9-]{1,64})/faults$", faults.Faults.as_view()),
+    re_path(r"^gpus/(?P<uuid>[A-Za-z0-9-]{1,64})/return$", faults.Return.as_view()),
     path("profiles", inventory.Profiles.as_view()),
     path("reservations", reservations.Reservations.as_view()),
     path("reservations/<uuid:pk>", reservations.Reservation.as_view(), name="api-reservation"),

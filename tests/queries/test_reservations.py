@@ -8,12 +8,14 @@ import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from psycopg.types.range import TimestamptzRange
 
 from pool.core.shapes import MigAsk
-from pool.models import Allocation, Gpu, Membership, Node, Team, User
+from pool.models import Allocation, Gpu, Membership, Node, Outage, Reservation, Team, User
+from pool.models.reservations import SHARED
 from pool.queries import clock
 from pool.queries import reservations as queries
-from pool.services import lanes, reservations
+from pool.services import lanes, reservations, waiting
 from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene, settle
 
 pytestmark = pytest.mark.django_db
@@ -125,7 +127,12 @@ def test_a_whole_gpu_is_named_by_its_own_uuid(scene: Scene) -> None:
     gpu = Gpu.objects.get(index=1)
     settle(scene.pool, gpu)
     (one,) = view(scene).allocations
-    assert one.env == {"CUDA_VISIBLE_DEVICES": gpu.uuid, "NVIDIA_VISIBLE_DEVICES": gpu.uuid}
+    assert one.env == {
+        "CUDA_VISIBLE_DEVICES": gpu.uuid,
+        "NVIDIA_VISIBLE_DEVICES": gpu.uuid,
+        "GPUPOOL_RESERVATION": str(view(scene).id),
+        "GPUPOOL_ALLOCATION": str(one.id),
+    }
 
 
 def test_what_is_over_gives_no_way_to_a_gpu(scene: Scene) -> None:
@@ -167,3 +174,57 @@ def test_what_was_given_up_is_shown_nowhere(scene: Scene) -> None:
     booked.refresh_from_db()
     assert [one.node for one in queries.as_new_resource(booked).allocations] == ["other"]
     assert view(scene).unknown_since == {}
+
+
+# --- What hardware did to it --------------------------------------------------------
+
+
+def restarted(scene: Scene) -> tuple[Reservation, Reservation]:
+    """A failed booking, and the rest of it, which waits."""
+    old = scene.book(WHOLE, duration=hours(3))
+    Reservation.objects.filter(pk=old.pk).update(state="failed", restartable=True)
+    Allocation.objects.filter(reservation=old).update(holds=False)
+    again = waiting.restart(old, NOON + hours(1), now=NOON + hours(1))
+    assert again is not None
+    return old, again
+
+
+def test_what_failed_and_the_rest_of_it_name_one_another(scene: Scene) -> None:
+    old, again = restarted(scene)
+    seen = {one.pk: queries.as_resource(one) for one in queries.visible_to(scene.lena)}
+    assert (seen[old.pk].continues, seen[old.pk].continued_by) == (None, again.pk)
+    assert (seen[again.pk].continues, seen[again.pk].continued_by) == (old.pk, None)
+
+
+def test_the_line_says_how_many_are_before_it(scene: Scene) -> None:
+    _, first = restarted(scene)
+    _, second = restarted(scene)
+    assert (queries.ahead(second), queries.ahead(first)) == (0, 1)
+    Reservation.objects.filter(pk=second.pk).update(state="cancelled")
+    assert queries.ahead(first) == 0
+
+
+def test_it_tells_when_it_could_not_be_used(scene: Scene) -> None:
+    booked = scene.book(WHOLE)
+    gpu = Gpu.objects.get(index=1)
+    for start, end in ((2, None), (0, 1)):
+        period = TimestamptzRange(NOON + hours(start), None if end is None else NOON + hours(end))
+        Outage.objects.create(reservation=booked, gpu=gpu, period=period, reason="gpu_lost")
+    assert [(one.node, one.gpu, one.start, one.end) for one in queries.outages(booked)] == [
+        ("dgx-01", 1, NOON, NOON + hours(1)),
+        ("dgx-01", 1, NOON + hours(2), None),
+    ]
+
+
+def test_a_share_is_told_with_what_keeps_its_limits(scene: Scene) -> None:
+    scene.book(WHOLE)
+    gpu = Gpu.objects.get(index=1)
+    settle(scene.pool, gpu)
+    shared = {"kind": "share", "tenancy": SHARED, "share_memory_mib": 8192}
+    Allocation.objects.update(**shared, share_compute_pct=20, share_limit_pct=40)
+    Gpu.objects.filter(pk=gpu.pk).update(use="share", sharing="mps")
+    (one,) = view(scene).allocations
+    assert one.part is not None
+    assert (one.part.sharing, one.part.multi_user) == ("mps", False)
+    assert one.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "40"
+    assert one.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"

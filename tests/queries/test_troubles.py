@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from pool.core import wire
 from pool.core.shapes import GpuAsk, MigAsk
-from pool.models import Reservation, User
+from pool.models import Fault, GpuState, Outage, Reservation, User
+from pool.models.reservations import SHARED
 from pool.queries import access, clock, troubles
 from pool.queries import reservations as queries
 from pool.queries.troubles import Process, Trouble
@@ -60,11 +62,14 @@ def test_a_slice_on_a_lost_gpu_gives_no_way_to_it_and_says_why(cast: Cast, node:
     node.send()
     view = queries.as_resource(access.reservation(cast.milo, booked.pk))
     (one,) = view.allocations
-    assert (view.state, one.env, one.trouble) == ("active", {}, Trouble(troubles.GPU_LOST))
+    assert (view.state, one.env, one.part) == ("active", {}, None)
+    since = Outage.objects.get().period.lower
+    until = since + timedelta(minutes=15)
+    assert one.trouble == Trouble(troubles.GPU_LOST, since, until=until, action="lost")
     node.gpus[0].lost = False
     node.send()
     (one,) = queries.as_resource(access.reservation(cast.milo, booked.pk)).allocations
-    assert (one.trouble, len(one.env)) == (None, 2)
+    assert (one.trouble, len(one.env)) == (None, 4)
 
 
 def test_a_gpu_that_its_node_does_not_report_is_unknown_and_not_lost(cast: Cast, node: SimNode) -> None:
@@ -141,3 +146,66 @@ def test_a_whole_gpu_shows_what_still_computes_on_it(cast: Cast) -> None:
     found = trouble(cast.milo, booked)
     assert found is not None
     assert found.processes == (Process(4711, "python", "milo"),)
+
+
+# --- Faults -----------------------------------------------------------------------
+
+
+def fault(node: SimNode, **values: object) -> Fault:
+    now = clock.now()
+    return Fault.objects.create(gpu=node.rows()[0], kind="xid", since=now, last_at=now, **values)
+
+
+def test_a_fault_under_a_booking_is_told_and_the_way_to_it_stays(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node)
+    made = fault(node, xid=48, action="reset")
+    (one,) = queries.as_resource(access.reservation(cast.milo, booked.pk)).allocations
+    assert one.trouble == Trouble(troubles.GPU_FAULTY, made.since, xid=48, action="reset")
+    assert one.env
+    made.cleared_at = clock.now()
+    made.save()
+    assert trouble(cast.milo, booked) is None
+
+
+def test_an_xid_that_says_it_is_gone_is_as_lost(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node)
+    made = fault(node, xid=79, action="lost")
+    found = trouble(cast.milo, booked)
+    assert found is not None
+    assert (found.code, found.since, found.xid) == ("gpu_lost", made.since, 79)
+    made.good = 1
+    made.save()
+    assert trouble(cast.milo, booked) is None
+
+
+def test_of_several_faults_the_gravest_is_told(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node)
+    fault(node, xid=74, action="drain")
+    fault(node, xid=79, action="lost")
+    found = trouble(cast.milo, booked)
+    assert found is not None
+    assert found.xid == 79
+
+
+# --- Shares -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted"),
+    [
+        ({"state": "ok", "memory_used_mib": 1}, None),
+        ({"state": "degraded"}, Trouble(troubles.SHARE_DEGRADED)),
+        ({"state": "over", "memory_used_mib": 9000}, Trouble(troubles.SHARE_OVER, used_mib=9000)),
+    ],
+)
+def test_what_the_node_says_of_a_share(
+    cast: Cast, node: SimNode, seen: dict[str, object], wanted: Trouble | None
+) -> None:
+    booked = active(cast, node)
+    one = booked.allocations.get()
+    one.kind, one.tenancy, one.share_memory_mib = "share", SHARED, 8192
+    one.share_compute_pct, one.share_limit_pct = 20, 20
+    one.save()
+    others = {"allocation": "another", "state": "over", "memory_used_mib": 5}
+    GpuState.objects.update(shares=[others, {"allocation": str(one.pk), **seen}])
+    assert trouble(cast.milo, booked) == wanted

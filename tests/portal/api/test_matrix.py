@@ -30,14 +30,14 @@ def path(pattern, pk=NOBODY):
 
 
 def is_action(pattern):
-    return pattern.endswith(("/extend", "/release"))
+    return pattern.endswith(("/extend", "/release", "/return$", "/adopt$"))
 
 
 USERS = sorted(set(addresses()) - AGENTS)
 
 
 def test_the_map_is_what_this_walks():
-    assert len(addresses()) == 13
+    assert len(addresses()) == 15
     assert {p for p in addresses() if p.startswith("agents/")} == AGENTS
 
 

@@ -45,6 +45,9 @@ def test_it_books_now_and_answers_what_was_granted(lead):
         "owner",
         "booked_by",
         "ask",
+        "continues",
+        "continued_by",
+        "notice_until",
         "unknown_since",
         "allocations",
     }
@@ -85,6 +88,9 @@ def test_it_tells_where_each_slice_is(lead, node):
         "env",
         "trouble",
         "trouble_since",
+        "trouble_until",
+        "xid",
+        "action",
         "processes",
     }
     assert (first["node"], first["gpu"], first["gpu_uuid"]) == ("node-1", 0, node.gpus[0].uuid)
@@ -348,7 +354,8 @@ def test_it_says_of_a_slice_that_its_gpu_is_lost(lead, node):
     shown = lead.get(f"{RESERVATIONS}/{made['id']}").json()
     assert (shown["state"], shown["state_reason"]) == ("active", "gpu_lost")
     (one,) = shown["allocations"]
-    assert (one["trouble"], one["trouble_since"], one["env"]) == ("gpu_lost", None, {})
+    assert (one["trouble"], one["xid"], one["action"], one["env"]) == ("gpu_lost", None, "lost", {})
+    assert one["trouble_since"] < one["trouble_until"]
 
 
 def test_it_names_the_process_that_keeps_what_is_to_go(lead, api, sam, cast):
