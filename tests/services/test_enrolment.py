@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from django.db import connection
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from pool.core import wire
 from pool.core.errors import Code, Invalid, Refusal
@@ -193,6 +196,28 @@ def test_another_machine_may_take_the_name_of_a_retired_node(cast: Cast, redis: 
     again(cast)
     row = Node.objects.get()
     assert (row.machine_id, row.boot_id, row.seq, row.received_at) == ("machine-1", "", 0, None)
+
+
+def test_a_retired_nodes_token_and_redis_user_end_and_its_connections_are_cut(
+    code: str, cast: Cast, redis: Redis, django_capture_on_commit_callbacks: Any
+) -> None:
+    answer = join(code)
+    assert answer.broker_url is not None
+    with Redis.from_url(answer.broker_url, retry=Retry(NoBackoff(), 0)) as client:
+        client.ping()
+        with django_capture_on_commit_callbacks(execute=True):
+            inventory.retire(actor=cast.otto, target="node", id="dgx-01", now=clock.now())
+        assert tokens.authenticate_node(answer.token) is None
+        assert "node-dgx-01" not in redis.execute_command("ACL", "USERS")
+        with pytest.raises(RedisError):
+            client.ping()
+    assert not NodeToken.objects.filter(revoked_at=None).exists()
+
+
+def test_a_retired_node_does_not_come_back_by_an_earlier_code(code: str, cast: Cast, redis: Redis) -> None:
+    join(code)
+    inventory.retire(actor=cast.otto, target="node", id="dgx-01", now=clock.now())
+    assert refusal(code) == Code.BAD_TOKEN
 
 
 def test_a_name_without_gpus_may_move_to_another_pool(cast: Cast, code: str, redis: Redis) -> None:
