@@ -25,7 +25,8 @@ from pool.core.states import Reason, State
 from pool.models import Allocation, Blocker, Gpu, GpuState, Pool, Reservation, Team
 from pool.queries import access, snapshot, teams
 from pool.queries import commands as command_queries
-from pool.services import commands, events, grants, locks, plans, starts, wishes
+from pool.services import commands, events, grants, idempotency, locks, plans, starts, wishes
+from pool.services.idempotency import Claim
 from pool.services.inventory import NAMED
 from pool.services.plans import Plan, Wanted
 
@@ -47,22 +48,27 @@ def adopt(
     *,
     actor: User,
     gpu: str,
-    start: int = 0,
+    first: int = 0,
     team: str,
     owner: str,
     title: str = "",
     end: datetime | None = None,
     duration: timedelta | None = None,
     now: datetime,
+    claim: Claim | None = None,
 ) -> Reservation:
-    """Book the foreign use that begins at memory slice `start` of this GPU (UUID), from now on.
+    """Book the foreign use that begins at memory slice `first` of this GPU (UUID), from now on.
 
     `owner` is a username of `team`, whose quota it counts in; exactly one of `end`
     and `duration`. What is booked there meanwhile is placed elsewhere first; if
-    one fits nowhere else, nothing is done, and WRONG_STATE names them. Refuses
-    with FORBIDDEN, NOT_FOUND, INVALID, QUOTA_EXCEEDED, BUSY, and with WRONG_STATE
-    where the GPU takes no command.
+    one fits nowhere else, nothing is done, and WRONG_STATE names them. A `claim`
+    that was carried out before answers its first result. Refuses with FORBIDDEN,
+    NOT_FOUND, INVALID, QUOTA_EXCEEDED, KEY_REUSED, IN_PROGRESS, BUSY, and with
+    WRONG_STATE where the GPU takes no command.
     """
+    made = idempotency.claim(claim, now=now) if claim else None
+    if made is not None:
+        return idempotency.first_result(made)
     access.require(actor, Action.MANAGE_NODE)
     place = Gpu.objects.filter(uuid=gpu).values_list("pk", "node__pool").first()
     whose = Team.objects.select_related("parent").filter(name=team).first()
@@ -74,7 +80,7 @@ def adopt(
         raise Refusal(Code.WRONG_STATE, state="not_managed", doing="adopt")
     if row.node.wire < wire.WIRE:
         raise invalid("/gpu", "update_needed")
-    found = _found(row, start)
+    found = _found(row, first)
     period = wishes.period_of(None, end, duration, now)
     wish = wishes.Wish(
         actor=actor,
@@ -90,27 +96,30 @@ def adopt(
     pick = Pick(row.pk, row.model, found.profile, found.start, found.size, charge_milli(found.size, row.grid))
     _check_quota(wish, pick)
     _clear(pool, row, found, wish.wanted.blocked, now)
-    return _write(wish, row, pick)
+    reservation = _write(wish, row, pick)
+    if claim:
+        idempotency.keep(claim, resource=reservation.pk, now=now)
+    return reservation
 
 
 # --- What it is ---------------------------------------------------------------
 
 
-def _found(gpu: Gpu, start: int) -> _Found:
+def _found(gpu: Gpu, first: int) -> _Found:
     """The foreign use that begins there, as the last report shows it; INVALID where there is none."""
-    blocker = Blocker.objects.filter(gpu=gpu, kind=Blocker.Kind.FOREIGN, span__startswith=start).first()
+    blocker = Blocker.objects.filter(gpu=gpu, kind=Blocker.Kind.FOREIGN, span__startswith=first).first()
     state = GpuState.objects.filter(gpu=gpu).first()
     if blocker is None or state is None or gpu.use == Gpu.Use.SHARE:
-        raise invalid("/start", "nothing_foreign")
+        raise invalid("/first", "nothing_foreign")
     size = blocker.span.upper - blocker.span.lower
     if gpu.use == Gpu.Use.WHOLE:
         if state.mig:
-            raise invalid("/start", "nothing_foreign")
+            raise invalid("/first", "nothing_foreign")
         return _Found(0, gpu.grid, None)
     for one in _instances(state):
-        if not one.owned and (one.start, one.size) == (start, size):
-            return _Found(start, size, _profile(gpu, one))
-    raise invalid("/start", "nothing_foreign")
+        if not one.owned and (one.start, one.size) == (first, size):
+            return _Found(first, size, _profile(gpu, one))
+    raise invalid("/first", "nothing_foreign")
 
 
 def _instances(state: GpuState) -> Sequence[wire.Instance]:
@@ -123,7 +132,7 @@ def _profile(gpu: Gpu, one: wire.Instance) -> mig.Profile:
     for profile in snapshot.profiles_of(gpu.model, offers, gpu.grid):
         if profile.profile_id == one.profile_id and profile.size == one.size and one.mig_uuid:
             return profile
-    raise invalid("/start", "not_a_slice")
+    raise invalid("/first", "not_a_slice")
 
 
 def _ask(gpu: Gpu, found: _Found) -> Ask:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from pool.queries import access
+from pool.queries import access, processes
 from pool.queries import inventory as queries
 from portal.api import paging
 from portal.api.auth import bound_team, user_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pool.models import Node as NodeRow
     from pool.models import Pool as PoolRow
     from pool.queries.inventory import CapacityRow, Cell, ProfileRow
+    from pool.queries.processes import Activity, Running
 
 BY_NAME = paging.Order(("name", "pk"))
 BY_PLACE = paging.Order(("node__name", "index", "pk"))
@@ -70,11 +71,15 @@ class Gpus(Door):
 
 
 class Gpu(Door):
-    """A GPU with what it shall hold and what it was last seen to hold."""
+    """A GPU with what it shall hold, what it was last seen to hold, and what runs there.
+
+    Processes are told to those who see all, and to a holder's team those of its own slices.
+    """
 
     def get(self, request: Request, uuid: str) -> HttpResponse:
         gpu = access.gpu(user_of(request), uuid)
         seen = queries.gpu_grid(gpu, user_of(request), only=bound_team(request))
+        running = processes.of_gpu(gpu, user_of(request), only=bound_team(request))
         return answer(
             _gpu(gpu)
             | {
@@ -82,6 +87,9 @@ class Gpu(Door):
                 "wanted": _cells(seen.wanted),
                 "observed": _cells(seen.observed),
                 "blockers": _cells(seen.blockers),
+                "links": gpu.links,
+                "processes": None if running is None else [_process(one) for one in running],
+                "activity": [_activity(one) for one in processes.activities(gpu)],
             }
         )
 
@@ -136,7 +144,15 @@ def _node(node: NodeRow) -> dict[str, Any]:
         "agent": node.agent or None,
         "driver": node.driver or None,
         "update_needed": queries.update_needed(node),
+        "wire": node.wire or None,
         "access": node.access,
+        "access_offered": node.access_offered,
+        "sharing_offered": node.sharing_offered,
+        "managed_by": node.managed_by,
+        "imex": node.imex or None,
+        "exporter_port": node.exporter_port,
+        "skew_ms": node.skew_ms,
+        "dropped_reports": node.dropped_reports,
         "frozen": node.frozen,
         "agent_frozen": node.agent_frozen,
         "dropped_values": node.dropped_values,
@@ -159,11 +175,15 @@ def _gpu(gpu: GpuRow) -> dict[str, Any]:
         "grid": gpu.grid,
         "mig_capable": gpu.mig_capable,
         "use": gpu.use,
+        "sharing": gpu.sharing or None,
         "managed": gpu.managed,
+        "excluded": gpu.excluded,
+        "numa": gpu.numa,
         "usable": why is None,
         "why": why,
         "sampled_at": instant(_when(state)),
         "readings": state.readings if state is not None and heard else None,
+        "health": state.health if state is not None and heard else None,
     }
 
 
@@ -186,6 +206,42 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "reservation": str(cell.reservation_id) if cell.reservation_id else None,
         "team": cell.team or None,
         "detail": cell.detail or None,
+    }
+
+
+def _process(one: Running) -> dict[str, Any]:
+    """A process; `unattributed`: it is known to be nobody's, or that cannot be told."""
+    process = one.process
+    return {
+        "pid": process.pid,
+        "user": process.user,
+        "name": process.name,
+        "command": process.command,
+        "container": process.container,
+        "memory_mib": process.memory_mib,
+        "started_at": instant(process.started_at),
+        "cpu_s": process.cpu_s,
+        "read_bytes": process.read_bytes,
+        "written_bytes": process.written_bytes,
+        "session": process.session,
+        "first_busy_at": instant(process.first_busy_at),
+        "system": process.system,
+        "span": None if one.span is None else {"start": one.span[0], "size": one.span[1]},
+        "reservation": str(one.reservation_id) if one.reservation_id else None,
+        "by": process.by,
+        "unattributed": one.unattributed,
+    }
+
+
+def _activity(one: Activity) -> dict[str, Any]:
+    """How busy one instance is; null is not measured. `source`: gpm or dcgm."""
+    return {
+        "span": {"start": one.start, "size": one.size},
+        "profile": one.profile or None,
+        "activity_pct": one.activity,
+        "memory_activity_pct": one.memory_activity,
+        "memory_used_mib": one.memory_used_mib,
+        "memory_total_mib": one.memory_total_mib,
     }
 
 

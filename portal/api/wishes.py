@@ -21,6 +21,9 @@ NAME_LIMIT = 150
 
 BOOKING = ("team", "pool", "title", "ask", "start", "end", "duration", "class", "owner", "restartable")
 EXTENSION = ("end", "duration")
+ADOPTION = ("team", "owner", "title", "first", "end", "duration")
+#: More memory slices than any GPU has.
+FIRST_LIMIT = 63
 
 T = TypeVar("T")
 
@@ -48,6 +51,18 @@ class Booking:
 class Extension:
     """Exactly one is set."""
 
+    end: datetime | None
+    duration: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """`first` is the first memory slice of what is adopted. Exactly one of `end` and `duration` is set."""
+
+    team: str
+    owner: str
+    title: str
+    first: int
     end: datetime | None
     duration: timedelta | None
 
@@ -97,6 +112,13 @@ class _Reader:
             self._wrong("end" if given else "duration", "one_of", None, choices=list(EXTENSION))
             return Extension(None, None)
         return Extension(self.parsed("end", parse_instant), self.parsed("duration", parse_duration))
+
+    def integer(self, name: str, most: int, default: int) -> int:
+        """A whole number from 0 to `most`."""
+        value = self.body.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            return self._wrong(name, "not_an_integer", default, min=0, max=most)
+        return value
 
     def boolean(self, name: str) -> bool | None:
         """true or false; None where the field is absent or null."""
@@ -168,6 +190,22 @@ def extension(body: Mapping[str, Any]) -> Extension:
     until = read.end_or_duration()
     read.done()
     return until
+
+
+def adoption(body: Mapping[str, Any]) -> Adoption:
+    """The body of POST /gpus/<uuid>/adopt."""
+    read = _Reader(body, ADOPTION)
+    until = read.end_or_duration()
+    asked = Adoption(
+        team=read.text("team", NAME_LIMIT),
+        owner=read.text("owner", NAME_LIMIT),
+        title=read.text("title", TITLE_LIMIT, default="").strip(),
+        first=read.integer("first", FIRST_LIMIT, default=0),
+        end=until.end,
+        duration=until.duration,
+    )
+    read.done()
+    return asked
 
 
 def nothing(body: Mapping[str, Any]) -> None:

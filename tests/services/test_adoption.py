@@ -23,7 +23,7 @@ def adopt(cast: Cast, node: SimNode, **over: Any) -> Reservation:
     values: dict[str, Any] = {
         "actor": cast.otto,
         "gpu": node.gpus[0].uuid,
-        "start": 2,
+        "first": 2,
         "team": "vision",
         "owner": "milo",
         "duration": HOUR,
@@ -108,7 +108,7 @@ def test_foreign_processes_on_a_whole_gpu_become_a_reservation_of_all_of_it(cast
     node = enrol_node(cast.main, use="whole")
     node.gpus[0].processes = (wire.Process(pid=7, name="python", user="milo"),)
     node.send()
-    row = adopt(cast, node, start=0)
+    row = adopt(cast, node, first=0)
     one = row.allocations.get()
     assert (one.kind, one.span.lower, one.span.upper, row.charge_milli) == ("gpu", 0, 8, 1000)
     node.follow()
@@ -160,7 +160,7 @@ def test_bookings_beside_it_are_left_alone(cast: Cast, node: SimNode) -> None:
     node.follow()
     span = beside.allocations.get().span
     make_foreign(node, start=0 if span.lower else 4)
-    adopt(cast, node, start=0 if span.lower else 4)
+    adopt(cast, node, first=0 if span.lower else 4)
     layout = Command.objects.get(state="open").layout
     assert len(layout["held"]) == 2
     beside.refresh_from_db()
@@ -179,7 +179,7 @@ def test_only_operators_adopt(cast: Cast, node: SimNode) -> None:
 @pytest.mark.parametrize(
     ("over", "pointer", "why"),
     [
-        ({"start": 0}, "/start", "nothing_foreign"),
+        ({"first": 0}, "/first", "nothing_foreign"),
         ({"owner": "sam"}, "/owner", "not_a_member"),
         ({"owner": "nobody"}, "/owner", "not_a_member"),
         ({"duration": None}, "/duration", "one_of"),

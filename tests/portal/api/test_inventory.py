@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from pool.core import wire
 from pool.models import Node
 from pool.queries import clock
 from tests.cast import enrol_node
@@ -114,3 +115,45 @@ def test_it_lists_what_can_be_asked_for(lead):
 )
 def test_what_is_not_there_is_not_found(lead, path):
     problem(lead.get(path), 404, "not_found")
+
+
+def test_a_node_tells_of_its_agent_what_it_offers_and_who_else_manages_it(lead, node):
+    node.send(
+        node.report(
+            managed_by=("slurmd",), sharing=("mps",), access=("advisory", "cdi"), exporter=9400, dropped=2
+        )
+    )
+    one = lead.get("/api/v1/nodes/node-1").json()
+    assert (one["managed_by"], one["sharing_offered"], one["access_offered"]) == (
+        ["slurmd"],
+        ["mps"],
+        ["advisory", "cdi"],
+    )
+    assert (one["wire"], one["exporter_port"], one["dropped_reports"], one["imex"]) == (2, 9400, 2, None)
+    (gpu,) = one["gpus"]
+    assert (gpu["usable"], gpu["why"], gpu["excluded"]) == (False, "managed_elsewhere", False)
+
+
+def test_a_gpu_tells_its_health_and_only_to_those_concerned_what_runs_on_it(api, lena, sam, node):
+    asking = api(lena)
+    own = asking.book().json()["allocations"][0]["id"]
+    node.follow()
+    gpu = node.gpus[0]
+    running = (wire.Process(pid=11, name="python", user="milo", allocation=own, by="user"),)
+    report = gpu.report(processes=running, sm_clock_mhz=1980, throttle=())
+    node.send(node.report(gpus=(report,)))
+    path = f"/api/v1/gpus/{gpu.uuid}"
+    mine, others = asking.get(path).json(), api(sam).get(path).json()
+    assert mine["health"] == others["health"] == {"sm_clock_mhz": 1980, "throttle": []}
+    assert [(one["pid"], one["user"], one["unattributed"]) for one in mine["processes"]] == [
+        (11, "milo", False)
+    ]
+    assert others["processes"] == []
+    assert "milo" not in str(others)
+
+
+def test_instances_tell_how_busy_they_are_with_null_for_not_measured(lead, node):
+    lead.book()
+    node.follow()
+    one = lead.get(f"/api/v1/gpus/{node.gpus[0].uuid}").json()["activity"][0]
+    assert (one["profile"], one["activity_pct"], one["memory_activity_pct"]) == ("1g.10gb", None, None)

@@ -1,0 +1,122 @@
+"""What runs on a GPU and whose it is, and how busy its instances are, as somebody may know it.
+
+Those who see all see every process. A holder's team sees those of its own
+slices; nobody else learns a pid, a user or a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from pool.core import wire
+from pool.models import Allocation, Gpu
+from pool.queries import reservations, teams
+from pool.queries.inventory import node_unknown
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser
+
+    from pool.models import Team, User
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """`span` is that of its instance, None on a GPU without MIG. `unattributed`: nobody is known to own it."""
+
+    process: wire.Process
+    span: tuple[int, int] | None
+    reservation_id: UUID | None
+    title: str
+    team: str
+
+    @property
+    def unattributed(self) -> bool:
+        return not self.process.system and self.process.allocation is None
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """How busy an instance is; each a core.health.Reading as JSON, None where it was not measured."""
+
+    start: int
+    size: int
+    profile: str
+    activity: dict[str, Any] | None
+    memory_activity: dict[str, Any] | None
+    memory_used_mib: int | None
+    memory_total_mib: int | None
+
+
+def of_gpu(gpu: Gpu, viewer: User | AnonymousUser, *, only: Team | None = None) -> tuple[Running, ...] | None:
+    """The processes on the GPU that `viewer` may know of, by span and pid; `only`: of this team's slices.
+
+    None: what runs there is not known, because it was not read or its node is not heard from.
+    """
+    state = getattr(gpu, "state", None)
+    if state is None or state.lost or node_unknown(gpu.node):
+        return None
+    found = list(_all(state))
+    if state.processes is None and not found:
+        return None
+    told = only is None and teams.sees_all(viewer)
+    whose = _whose({one.allocation for one, _ in found if one.allocation}, viewer, only)
+    shown = (
+        Running(one, span, *whose.get(one.allocation or "", (None, "", "")))
+        for one, span in found
+        if told or (one.allocation in whose and not one.system)
+    )
+    return tuple(sorted(shown, key=lambda one: (one.span or (0, 0), one.process.pid)))
+
+
+def _all(state: Any) -> Iterator[tuple[wire.Process, tuple[int, int] | None]]:
+    """Each process once: that of an instance with its span, and whatever else the GPU lists."""
+    known = set()
+    for one in msgspec.convert(state.instances or [], tuple[wire.Instance, ...]):
+        for process in one.processes or ():
+            known.add(process.pid)
+            # What runs in a slice is its holder's, also where no more is known of it.
+            allocation = process.allocation or (None if process.system else one.allocation)
+            yield msgspec.structs.replace(process, allocation=allocation), (one.start, one.size)
+    for process in msgspec.convert(state.processes or [], tuple[wire.Process, ...]):
+        if process.pid not in known:
+            yield process, None
+
+
+def _whose(
+    allocations: set[str], viewer: User | AnonymousUser, only: Team | None
+) -> dict[str, tuple[UUID, str, str]]:
+    """Allocation id -> reservation, title and team: of the viewer's own teams, or all for who sees all."""
+    ids = [UUID(one) for one in allocations]
+    if not ids:
+        return {}
+    mine = reservations.visible_to(viewer).filter(told=True, allocations__in=ids)
+    mine = mine if only is None else mine.filter(team=only)
+    rows = Allocation.objects.filter(pk__in=ids, left_at=None, reservation__in=mine.values("pk"))
+    names = rows.values_list("pk", "reservation_id", "reservation__title", "reservation__team__name")
+    return {str(pk): (reservation, title, team) for pk, reservation, title, team in names}
+
+
+def activities(gpu: Gpu) -> tuple[Activity, ...]:
+    """Each instance by its place with how busy it is; () where its node is not heard from."""
+    state = getattr(gpu, "state", None)
+    if state is None or state.lost or node_unknown(gpu.node):
+        return ()
+    instances = msgspec.convert(state.instances or [], tuple[wire.Instance, ...])
+    return tuple(_activity(one) for one in sorted(instances, key=lambda one: one.start))
+
+
+def _activity(one: wire.Instance) -> Activity:
+    return Activity(
+        start=one.start,
+        size=one.size,
+        profile=one.profile or "",
+        activity=one.activity_pct,
+        memory_activity=one.memory_activity_pct,
+        memory_used_mib=one.memory_used_mib,
+        memory_total_mib=one.memory_total_mib,
+    )
