@@ -130,14 +130,19 @@ class Bench:
                 simulator_world.process(self.folder, index, number)
 
     def apply_once(self, *held: Held) -> float:
-        """Milliseconds from sending a layout of the first GPU to having it applied, the driver's aside."""
+        """Milliseconds from sending a layout of the first GPU to having it applied, the driver's aside.
+
+        Returns when it is reported, too, so that the next one does not meet the report of this one.
+        """
         command = self.command(self.gpus[0], *held)
+        others = {one.allocation for uuid in self.gpus[1:] for one in self.layouts[uuid]}
         sent = time.monotonic()
         self.broker.send(command)
-        while True:
+        said = self.node.says("applied")
+        while (said["gpu"], said["applied"]) != (command.gpu, command.generation):
             said = self.node.says("applied")
-            if (said["gpu"], said["applied"]) == (command.gpu, command.generation):
-                return (float(said["at"]) - sent - float(said["driver_s"])) * 1000
+        self.portal.await_held(others | {one.allocation for one in held})
+        return (float(said["at"]) - sent - float(said["driver_s"])) * 1000
 
     def end(self) -> None:
         self.node.end()
