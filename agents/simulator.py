@@ -43,14 +43,15 @@ class Library:
                 return int(Ret.UNINITIALIZED)
             if name == "nvmlErrorString":  # needs no driver
                 return self._result(name, args)
-            with self._session.one_call() as machine:
-                if machine.faults.get(name):
-                    self._fail(name)
-                return self._result(name, args)
+            if name in self._session.begin().faults:
+                self._fail(name)
+            return self._result(name, args)
         except Failure as failure:
             return int(failure.code)
         except FileNotFoundError:
             return int(Ret.DRIVER_NOT_LOADED)
+        finally:
+            self._session.end()
 
     def _result(self, name: str, args: tuple[Any, ...]) -> Any:
         result = _CALLS[name](self._session, *args)

@@ -6,6 +6,7 @@ Not here: ctypes (simulator_calls), files (simulator_state), sizes (simulator_ha
 
 from __future__ import annotations
 
+import time
 import uuid
 from enum import IntEnum
 from functools import lru_cache
@@ -23,6 +24,9 @@ COMPUTE_PROFILES = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
 _PREFERRED = {1: (6, 4, 5, 0, 1, 2, 3), 2: (4, 0, 2, 6), 4: (4, 0)}
 #: What a process makes of its GPU when nobody said how busy it is.
 _WORKING_PCT = 95
+#: A sensor's value is so old at most.
+SENSOR_S = 0.02
+_loads: dict[str, tuple[Machine, float, int]] = {}
 
 
 class Ret(IntEnum):
@@ -271,7 +275,20 @@ def clients(machine: Machine) -> dict[str, str]:
 
 
 def load_pct(machine: Machine, gpu: Gpu) -> int:
-    """How busy the whole GPU is; with MIG on the mean of its instances by size."""
+    """How busy the whole GPU is; with MIG on the mean of its instances by size.
+
+    As with real sensors, what power, clocks and temperatures are made of is looked at every few
+    milliseconds only.
+    """
+    now = time.monotonic()
+    seen, at, load = _loads.get(gpu.uuid, (None, 0.0, 0))
+    if seen is not machine or now - at > SENSOR_S:
+        load = _load_pct(machine, gpu)
+        _loads[gpu.uuid] = (machine, now, load)
+    return load
+
+
+def _load_pct(machine: Machine, gpu: Gpu) -> int:
     if not gpu.mig:
         return _load(gpu.busy, children(machine, gpu))
     grid = capable(gpu).grid

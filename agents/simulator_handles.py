@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,18 +48,18 @@ class Session:
         machine: Machine | None = getattr(self._call, "machine", None)
         return machine or self._store.read()
 
-    @contextmanager
-    def one_call(self) -> Iterator[Machine]:
-        """Within it this thread sees the machine as it was at its beginning, unless it waits."""
-        machine = self._call.machine = self._store.read()
-        try:
-            yield machine
-        finally:
-            self._call.machine = None
+    def begin(self) -> Machine:
+        """A call begins: until its `end` this thread sees the machine as it is now, unless it waits."""
+        machine: Machine = self._store.read()
+        self._call.machine = machine
+        return machine
+
+    def end(self) -> None:
+        self._call.machine = None
 
     def wait(self) -> None:
         """From here on this call sees what changes."""
-        self._call.machine = None
+        self.end()
 
     def edit(self) -> AbstractContextManager[Machine]:
         return self._store.edit()

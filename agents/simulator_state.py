@@ -171,7 +171,10 @@ class Machine(msgspec.Struct, kw_only=True):
         return self.serial
 
     def gpu(self, uuid: str) -> Gpu | None:
-        return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
+        for gpu in self.gpus:
+            if gpu.uuid == uuid:
+                return gpu
+        return None
 
 
 class Store:

@@ -131,6 +131,22 @@ class TestWiring:
         assert first.health.links == (Link(peer=second.uuid, kind="p2p", count=None),)
         assert other.health.links == ()
 
+    def test_a_link_whose_end_is_not_told_is_left_out_alone(self, driver: Open) -> None:
+        one, folder = driver("1xH100-80GB")
+        simulator_world.fail_next(folder, "nvmlDeviceGetNvLinkRemoteDeviceType", 999)
+        assert neighbours(one.look().gpus[0], "nvswitch") == [(None, 17)]
+
+    def test_a_bridge_whose_other_end_does_not_answer_is_still_a_bridge(self, driver: Open) -> None:
+        one, folder = driver("2xA30-24GB")
+        simulator_world.fail_next(folder, "nvmlDeviceGetNvLinkRemotePciInfo_v2", *[999] * 4)
+        first, second = one.look().gpus
+        assert (neighbours(first, "nvlink"), neighbours(second, "nvlink")) == ([(None, 4)], [(first.uuid, 4)])
+
+    def test_a_pair_that_is_not_told_is_left_out_alone(self, driver: Open) -> None:
+        one, folder = driver("3xH100-80GB")
+        simulator_world.fail_next(folder, "nvmlDeviceGetP2PStatus", 999)
+        assert [len(neighbours(gpu, "p2p")) for gpu in one.look().gpus] == [1, 2, 2]
+
     def test_in_mig_mode_a_gpu_reaches_no_other_and_its_links_are_not_denied(self, driver: Open) -> None:
         one, _ = driver("3xH100-80GB", mig=(1,))
         first, mig, third = one.look().gpus
