@@ -19,7 +19,7 @@ from agents.gpu import Gpu
 from agents.observe import Card
 from agents.parts import Parts
 from agents.plan import make_plan, span_of
-from pool.core.wire import WIRE, Command, Trouble
+from pool.core.wire import WIRE, Answer, Command, Trouble
 
 log = logging.getLogger("agents.apply")
 
@@ -97,17 +97,26 @@ class Applier:
                 self._turn.notify_all()
             return True
 
-    def go_on(self, *, anew: bool) -> None:
-        """The portal has answered. `anew`: after an outage, when no pause of before it counts."""
+    def heed(self, answer: Answer, report_s: float) -> None:
+        """Take all that an answer says at once, so that nothing begins on half of it.
+
+        After an outage no pause of before it counts.
+        """
+        stays = self._parts.stays
         with self._turn:
-            if anew:
+            was_away = not stays.here()
+            stays.heed(answer.stays, answer.policy, report_s)
+            for command in answer.commands:
+                self.offer(command)
+            self.keep_rules(answer.manage, answer.frozen)
+            if was_away:
                 self._hurry(self._slots.values())
             self._turn.notify_all()
 
     def keep_rules(self, manage: Sequence[str], frozen: bool) -> None:
         """What the portal allows here: the GPUs that may be changed, and whether any may."""
-        if self._ledger.keep_rules(manage, frozen):
-            with self._turn:
+        with self._turn:
+            if self._ledger.keep_rules(manage, frozen):
                 self._hurry(self._slots.values())
                 self._turn.notify_all()
 

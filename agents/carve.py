@@ -158,7 +158,11 @@ class _Attempt:
     def _destroy(self, instance: Instance) -> None:
         """Until it is gone it stays on record, whatever happens in between."""
         self._check()
-        self._driver.destroy(self._uuid, instance.gi)
+        try:
+            self._driver.destroy(self._uuid, instance.gi)
+        except DriverRefusal as refusal:
+            self._modes.name_openers(refusal)
+            raise
         self._ledger.drop(self._uuid, [span_of(instance)])
         self._news = True
         log.info("%s: destroyed %s at %d", self._uuid, instance.profile, instance.start)
@@ -185,6 +189,10 @@ class _Attempt:
 
     def _keep_whole(self) -> None:
         """A whole GPU stays with its owner; only the allocation on record may change."""
+        layout = self._command.layout
+        if (layout.mig or layout.sharing) and self._ledger.gpu(self._uuid).whole:
+            self._check()
+            self._ledger.hand(self._uuid, None)  # whoever had it finds others on it when he comes back
         for held in self._wholes():
             record = self._ledger.gpu(self._uuid)
             same = record.whole is not None and record.whole.owner == held.owner

@@ -37,15 +37,14 @@ class Modes:
         """Bring it into MIG mode or out of it. Raises `DriverRefusal`, with who is in the way."""
         why = "the MIG mode cannot change"
         self._check()
-        gpu = self.look()
         # Asked with a process in the way, the driver would keep the change pending for the next reset.
-        refuse_users(gpu, why)
+        refuse_users(self.look(), why)
         with self._parts.units.paused(self._check):
             refuse_users(self.look(), why, system=False)
             try:
                 self._parts.driver.set_mig_mode(self._uuid, on)
             except DriverRefusal as refusal:
-                self._name_openers(gpu, refusal)
+                self.name_openers(refusal)
                 raise
         self.news = True
         log.info("%s: MIG mode %s", self._uuid, "on" if on else "off")
@@ -66,8 +65,7 @@ class Modes:
         """Reset it and read it back. Its own instances are gone already; nobody may be on it."""
         why = "the GPU cannot be reset"
         self._check()
-        gpu = self.look()
-        refuse_users(gpu, why)
+        refuse_users(self.look(), why)
         with self._parts.units.paused(self._check):
             refuse_users(self.look(), why, system=False)
             try:
@@ -75,7 +73,7 @@ class Modes:
                 with self._parts.driver.away():
                     self._parts.reset(self._uuid)
             except DriverRefusal as refusal:
-                self._name_openers(gpu, refusal)
+                self.name_openers(refusal)
                 raise
         self.look()
         self._parts.ledger.reset(self._uuid, number)
@@ -83,9 +81,15 @@ class Modes:
         self.news = True
         log.info("%s: reset %d", self._uuid, number)
 
-    def _name_openers(self, gpu: Gpu, refusal: DriverRefusal) -> None:
-        if refusal.code in ("in_use", "reset_required") and not refusal.holders:
-            refusal.holders = openers(gpu.minor, self._parts.place.root)
+    def name_openers(self, refusal: DriverRefusal) -> None:
+        """Where no call of the driver names who is in the way, those are it that no call names at all."""
+        if refusal.code not in ("in_use", "reset_required") or refusal.holders:
+            return
+        gpu = self.look()
+        lists = (gpu.processes, *(one.processes for one in gpu.instances or ()))
+        named = {one.pid for listed in lists for one in listed or ()}
+        found = openers(gpu.minor, self._parts.place.root)
+        refusal.holders = tuple(one for one in found if one.pid not in named)
 
 
 def refuse_users(gpu: Gpu, why: str, but: Collection[str | None] = (), *, system: bool = True) -> None:

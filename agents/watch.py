@@ -104,6 +104,7 @@ class Watch:
 
     def stop(self, timeout_s: float) -> None:
         self._stopping.set()
+        self._alarms.stop(0.0)  # it ends meanwhile
         self._applier.changed.set()
         self._exporter.stop()
         if self._thread.is_alive():
@@ -241,10 +242,9 @@ class Watch:
     def _note_xids(self, seen: Seen) -> None:
         for xid in self._alarms.take():
             self._last_xids = {**self._last_xids, xid.gpu: xid.number}
-            allocation = self._observer.whose(xid.gpu, xid.gi)
             log.warning("%s: Xid %d", xid.gpu, xid.number)
-            where = {"gi": xid.gi, "ci": xid.ci}
-            self._parts.log.add("xid", gpu=xid.gpu, allocation=allocation, xid=xid.number, **where)
+            whose = self._observer.whose(xid.gpu, xid.gi)
+            self._parts.log.add("xid", gpu=xid.gpu, allocation=whose, xid=xid.number, gi=xid.gi, ci=xid.ci)
             if action(xid.number) is Action.END:
                 self._beside(partial(self._end_application, seen, xid))
 
@@ -260,12 +260,7 @@ class Watch:
             self._parts.log.told(report.happened[-1].n)
         self._folds.clear()
         self._report_s = min(max(answer.next_report_s, SHORTEST_REPORT_S), LONGEST_REPORT_S)
-        was_away = not self._parts.stays.here()
-        self._parts.stays.heed(answer.stays, answer.policy, self._report_s)
-        self._applier.go_on(anew=was_away)
-        self._applier.keep_rules(answer.manage, answer.frozen)
-        for command in answer.commands:
-            self._applier.offer(command)
+        self._applier.heed(answer, self._report_s)
 
     def _follow(self, seen: Seen) -> None:
         """What the stays ask for now, each part on its own."""

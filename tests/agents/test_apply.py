@@ -17,8 +17,8 @@ from agents.driver import Driver
 from agents.gpu import Gpu
 from agents.observe import Observer
 from agents.place import Place
-from agents.simulator_state import boot_id
-from pool.core.wire import WIRE, Layout, Policy, Share, ShareSeen, Trouble
+from agents.simulator_state import Store, boot_id
+from pool.core.wire import WIRE, Answer, Layout, Policy, Share, ShareSeen, Trouble
 from tests.agents.stand_in import WAIT_S, command, parts_of, slice_, whole
 
 Open = Callable[..., tuple[Driver, Path]]
@@ -253,8 +253,8 @@ class TestWhilePortalIsAway:
         assert not bench.parts.stays.here()
 
     def back(self, bench: Bench) -> None:
-        bench.parts.stays.heed((), Policy(), 1000.0)
-        bench.applier.go_on(anew=True)
+        rules = bench.ledger.record
+        bench.applier.heed(Answer(accepted_seq=1, manage=rules.manage, frozen=rules.frozen), 1000.0)
 
     def test_a_command_from_the_broker_is_carried_out(self, bench: Bench) -> None:
         self.away(bench)
@@ -294,6 +294,23 @@ class TestWhilePortalIsAway:
         bench.applied(3)
         assert bench.starts() == [0]
 
+    def test_what_the_first_answer_brings_goes_before_what_was_wanted_before(self, bench: Bench) -> None:
+        bench.applier.start()
+        bench.applier.offer(command(bench.uuid, 3, A))
+        bench.applied(3)
+        world.reboot(bench.place.folder)
+        bench.again()
+        self.away(bench)
+        bench.applier.start()
+        newest = command(bench.uuid, 4, B)
+        rules = bench.ledger.record
+        bench.applier.heed(Answer(accepted_seq=1, manage=rules.manage, commands=(newest,)), 1000.0)
+        bench.applied(4)
+        serials = [one.serial for one in Store(bench.place.folder).read().gpus[0].instances]
+        assert bench.starts() == [1]
+        assert len(serials) == 1
+        assert bench.ledger.gpu(bench.uuid).wanted == newest
+
     def test_what_somebody_else_changed_is_not_repaired(self, bench: Bench) -> None:
         bench.applier.start()
         bench.applier.offer(command(bench.uuid, 1, A))
@@ -316,6 +333,7 @@ class TestWhilePortalIsAway:
         bench.applier.start()
         bench.applier.offer(command(bench.uuid, 1, A))
         bench.trouble("no_permission")
+        self.away(bench)
         world.permission(bench.place.folder, True)
         self.back(bench)
         bench.applied(1)

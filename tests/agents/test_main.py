@@ -59,6 +59,7 @@ class TestJoin:
             "join", "--portal", stand_in.url, "--code", "right", "--name", NODE, "--simulate", "1xH100-80GB"
         )
         assert "joined" in done.stdout
+        assert "doctor" in done.stdout
         assert TOKEN not in done.stdout + done.stderr
         stored = msgspec.json.decode(node.place.agent.read_bytes(), type=Config)
         assert (stored.token, stored.node, stored.simulated) == (TOKEN, NODE, "1xH100-80GB")
@@ -170,6 +171,34 @@ class TestFreezeAndStatus:
         assert main(["simulate", "--state", str(node.place.folder), "reboot"]) == 0
         assert Store(node.place.folder).read().boot_id != before
         assert main(["simulate", "--state", str(node.place.folder), "lose", "--gpu", "9"]) == 2
+
+
+class TestSettings:
+    def test_an_operator_shows_and_changes_them(self, node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+        node.join()
+        words = ["config", "--state", str(node.place.folder)]
+        assert main([*words, "pause_units=nvidia-dcgm", "exporter_port=9411"]) == 0
+        assert "next start" in capsys.readouterr().out
+        assert main(words) == 0
+        said = capsys.readouterr().out
+        assert "pause_units=nvidia-dcgm\n" in said
+        assert "exporter_port=9411\n" in said
+        assert TOKEN not in said
+        assert stat.S_IMODE(os.stat(node.place.agent).st_mode) == 0o600
+
+    def test_what_is_no_setting_changes_nothing(self, node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+        node.join()
+        before = node.place.agent.read_bytes()
+        assert main(["config", "--state", str(node.place.folder), "token=mine"]) == 1
+        assert "no NAME=VALUE" in capsys.readouterr().err
+        assert node.place.agent.read_bytes() == before
+
+    def test_doctor_answers_before_anything_was_joined(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        main(["doctor", "--state", str(tmp_path)])
+        assert capsys.readouterr().out.strip()
+        assert not (tmp_path / "agent.json").exists()
 
 
 class TestRun:

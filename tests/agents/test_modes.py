@@ -262,6 +262,17 @@ class TestWholeGpus:
         assert one.carve(adopted, mig=False) is None
         assert one.record.whole.allocation == "w"
 
+    def test_who_had_it_before_others_did_finds_them_in_his_way(self, bench: MakeBench) -> None:
+        one = bench(mig=(0,))
+        one.carve(self.later("first", "us"), mig=False)
+        assert one.carve(A) is None
+        assert one.record.whole is None
+        one.carve(mig=False)
+        world.process(one.folder, 0)
+        trouble = one.carve(self.later("again", "us"), mig=False)
+        assert trouble is not None
+        assert trouble.code == "in_use"
+
     def test_a_boot_changes_no_holder(self, bench: MakeBench) -> None:
         one = bench()
         one.carve(self.later("w", "o"), mig=False)
@@ -328,6 +339,20 @@ class TestWhoIsInTheWay:
             client.kill()
         assert trouble is not None
         assert (trouble.code, [user.pid for user in trouble.holders]) == ("in_use", [client.pid])
+
+    def test_who_is_named_already_is_not_named_for_another_slice(
+        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = bench(mig=(0,))
+        one.carve(A, slice_("b", 1))
+        tenant = world.process(one.folder, 0, 1)
+        monitor = Process(pid=1, name="nv-hostengine", computes=False)
+        found = (monitor, Process(pid=tenant))
+        monkeypatch.setattr("agents.modes.openers", lambda minor, root: found)
+        world.fail_next(one.folder, "nvmlGpuInstanceDestroy", pynvml.NVML_ERROR_IN_USE)
+        trouble = one.carve(slice_("b", 1))
+        assert trouble is not None
+        assert (trouble.code, trouble.holders) == ("in_use", (monitor,))
 
     def test_the_machines_services_are_paused_for_the_change_and_run_again(
         self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pynvml
@@ -13,10 +14,12 @@ from agents import simulator_world as world
 from agents import watch
 from agents.apply import Applier
 from agents.driver import Driver
+from agents.gpu import Gpu
 from agents.place import Place
 from agents.post import portal
 from agents.simulator_state import Store, boot_id
 from agents.watch import Watch, Who
+from pool.core.wire import Policy, Stay
 from tests.agents.stand_in import TOKEN, WAIT_S, StandIn, command, gpu_of, parts_of, slice_
 
 Open = Callable[..., tuple[Driver, Path]]
@@ -230,6 +233,133 @@ class TestOutages:
 
     def test_reports_are_spread(self, bench: Bench) -> None:
         assert len({bench.watch._pause_s() for _ in range(10)}) > 5
+
+    def test_reports_that_were_not_taken_are_counted(self, bench: Bench) -> None:
+        bench.portal.status = 503
+        bench.start()
+        bench.portal.await_refused(lambda report: report.dropped == 3)
+        bench.portal.status = 200
+        report = bench.portal.await_report(lambda report: True)
+        assert report.dropped == len(bench.portal.refused)
+
+    def test_the_portal_counts_as_away_until_its_first_answer(self, bench: Bench) -> None:
+        bench.parts.stays.heed((), Policy(), -1.0)
+        bench.portal.status = 503
+        bench.start()
+        bench.portal.await_refused(lambda report: report.seq == 2)
+        assert not bench.parts.stays.here()
+        bench.portal.status = 200
+        bench.portal.await_report(lambda report: report.seq > 3)
+        assert bench.parts.stays.here()
+
+
+class TestHappened:
+    def test_it_is_told_until_a_report_with_it_is_accepted_and_never_again(self, bench: Bench) -> None:
+        bench.portal.status = 503
+        bench.parts.log.add("line", "first")
+        bench.start()
+        bench.portal.await_refused(lambda report: report.seq == 2)
+        assert all(len(report.happened) == 1 for report in bench.portal.refused)
+        bench.portal.status = 200
+        report = bench.portal.await_report(lambda report: bool(report.happened))
+        assert [one.text for one in report.happened] == ["first"]
+        bench.portal.await_report(lambda later: later.seq > report.seq and not later.happened)
+
+    def test_an_error_of_a_gpu_is_told_at_once_with_whose_it_was(self, bench: Bench) -> None:
+        bench.portal.say(manage=(bench.uuid,), commands=(command(bench.uuid, 3, A),))
+        bench.start()
+        bench.portal.await_gpu(bench.uuid, lambda gpu: gpu.held == ("a",))
+        bench.portal.say(next_report_s=200.0)
+        seen = len(bench.portal.reports)
+        bench.portal.await_report(lambda report: len(bench.portal.reports) > seen)
+        world.xid(bench.folder, 0, 43, 0)
+        report = bench.portal.await_report(lambda report: bool(report.happened))
+        (one,) = report.happened
+        assert (one.kind, one.gpu, one.allocation, one.data["xid"]) == ("xid", bench.uuid, "a", 43)
+        latest = bench.watch.latest()
+        assert latest is not None
+        assert latest.xids[bench.uuid] == 43
+
+    def test_an_application_that_lost_its_memory_is_told_to_go_and_others_are_not(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ended: list[tuple[str, int | None]] = []
+        told = threading.Event()
+
+        def end_application(gpu: Gpu, gi: int | None) -> None:
+            ended.append((gpu.uuid, gi))
+            told.set()
+
+        monkeypatch.setattr(bench.parts.ending, "end_application", end_application)
+        bench.start()
+        bench.portal.await_report(lambda report: report.seq >= 2)
+        world.xid(bench.folder, 1, 31)
+        world.xid(bench.folder, 1, 94)
+        assert told.wait(WAIT_S)
+        assert ended == [(bench.other, None)]
+
+
+class TestParts:
+    """What comes with the answers reaches the other parts; one that fails silences no report."""
+
+    def test_stays_and_policy_are_heeded_and_each_part_gets_its_step(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        steps: dict[str, object] = {}
+        parts = bench.parts
+        monkeypatch.setattr(parts.hooks, "notice", lambda held: steps.update(hooks=set(held)))
+        monkeypatch.setattr(parts.lines, "step", lambda gpus: steps.update(lines=len(gpus)))
+        monkeypatch.setattr(parts.ending, "step", lambda gpus, shares: steps.update(ending=len(gpus)))
+        stay = Stay(
+            allocation="a", reservation="r", gpu=bench.uuid, team="t", owner="o", start=datetime.now(UTC)
+        )
+        bench.portal.say(
+            manage=(bench.uuid,),
+            commands=(command(bench.uuid, 3, A),),
+            stays=(stay,),
+            policy=Policy(kill=True),
+        )
+        bench.start()
+        bench.portal.await_gpu(bench.uuid, lambda gpu: gpu.held == ("a",))
+        seen = len(bench.portal.reports)
+        bench.portal.await_report(lambda report: len(bench.portal.reports) > seen)
+        assert steps == {"hooks": {"a"}, "lines": 2, "ending": 2}
+        assert parts.stays.of("a") == stay
+        assert parts.stays.policy.kill
+
+    def test_one_that_fails_silences_no_report(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        reached = threading.Event()
+
+        def broken(held: object) -> None:
+            raise RuntimeError("a hook's folder is odd")
+
+        monkeypatch.setattr(bench.parts.hooks, "notice", broken)
+        monkeypatch.setattr(bench.parts.lines, "step", lambda gpus: reached.set())
+        bench.start()
+        bench.portal.await_report(lambda report: report.seq >= 3)
+        assert reached.is_set()
+        assert bench.watch._failures == 0
+
+    def test_what_works_here_and_who_else_manages_it_is_told(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(bench.parts.sharing, "offered", lambda: ("mps", "timeslice"))
+        monkeypatch.setattr(bench.parts.access, "offered", lambda: ("advisory", "cdi"))
+        monkeypatch.setattr(watch, "managed_by", lambda root: ("slurmd",))
+        bench.start()
+        report = bench.portal.await_report(lambda report: True)
+        assert (report.sharing, report.access) == (("mps", "timeslice"), ("advisory", "cdi"))
+        assert report.managed_by == ("slurmd",)
+        assert report.exporter is None
+
+    def test_nobody_walks_over_all_processes_with_each_report(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Path] = []
+        monkeypatch.setattr(watch, "managed_by", lambda root: (asked.append(root), ())[1])
+        bench.start()
+        bench.portal.await_report(lambda report: report.seq >= 4)
+        assert asked == [bench.place.root]
 
 
 class TestSimulatedBoots:
