@@ -259,10 +259,14 @@ def room(gpu: GpuView, fit: Fit, period: Period) -> Room:
     there = during(gpu.busy, period.start, period.end)
     if isinstance(fit, Portion):
         return _share_room(gpu, fit, there, period)
-    profile, full = fit, (1 << gpu.grid) - 1
-    if profile is None:
+    full = (1 << gpu.grid) - 1
+    if fit is None:
         return Room(gpu, None, full, ((0, full),), 0 if there else 1, "busy" if there else None)
-    free = full
+    return _slice_room(gpu, fit, there, period)
+
+
+def _slice_room(gpu: GpuView, profile: Profile, there: Sequence[Busy], period: Period) -> Room:
+    free = (1 << gpu.grid) - 1
     for b in there:
         free &= ~(((1 << b.size) - 1) << b.start)
     possible = tuple(s for s in slots(profile.size, profile.starts, gpu.grid) if s[1] & free == s[1])

@@ -188,7 +188,8 @@ def _read(raw: object, pointer: str, known: frozenset[str] | None) -> Ask:
         kind = None
     _refuse_unknown(reader, _FIELDS.get(kind or "mig", ()))
     # Every field is looked at even without a kind, so that one answer names all that is wrong.
-    ask = _OF_KIND[kind](reader) if kind in _OF_KIND else _mig(reader, known)
+    read = _OF_KIND.get(kind or "mig")
+    ask = read(reader) if read else _mig(reader, known)
     if reader.errors:
         raise Invalid(reader.errors)
     return ask

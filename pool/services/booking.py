@@ -67,13 +67,11 @@ def book(
 ) -> Reservation:
     """Grant `ask` for the whole time, all or nothing.
 
-    `start` None is now; exactly one of `end` and `duration`, 1 minute to 366
-    days. Only a lead may name another `owner`, a username of the team.
-    `restartable` None: batch work is, the rest is not. A `claim` that was
-    carried out before answers its first result (`replayed`). Refuses with
-    NOT_FOUND, FORBIDDEN, INVALID, NO_CAPACITY (asked, free, offered, counts,
-    first_time), QUOTA_EXCEEDED (cap, used, asked), KEY_REUSED, IN_PROGRESS,
-    BUSY; then nothing is written.
+    `start` None is now; exactly one of `end` and `duration`, 1 minute to 366 days. Only a lead may
+    name another `owner`, a username of the team. `restartable` None: where it is batch. A `claim` that
+    was carried out before answers its first result (`replayed`). Refuses with NOT_FOUND, FORBIDDEN,
+    INVALID, NO_CAPACITY (asked, free, offered, counts, first_time), QUOTA_EXCEEDED (cap, used, asked),
+    KEY_REUSED, IN_PROGRESS, BUSY; then nothing is written.
     """
     asked = Asked(
         actor, team, pool, title, ask, start, end, duration, klass, owner, visibility, restartable, now

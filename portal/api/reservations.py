@@ -17,6 +17,7 @@ from rest_framework.request import Request
 
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.period import Period, parse_instant
+from pool.core.shapes import Sharing
 from pool.core.shares import ISOLATION
 from pool.core.states import State
 from pool.queries import access, clock, inventory
@@ -201,7 +202,7 @@ def _share(share: ShareView) -> dict[str, Any]:
         "memory_mib": share.memory_mib,
         "compute": {"guaranteed": share.guaranteed, "limit": share.limit},
         "sharing": share.sharing,
-        "isolation": ISOLATION.get(share.sharing, "none"),
+        "isolation": ISOLATION[Sharing(share.sharing)],
     }
 
 
