@@ -218,10 +218,15 @@ class Ending:
                 self._log.add("over_memory", one.detail, gpu=uuid, allocation=name, memory_used_mib=used)
 
     def _alert(self, gpus: Sequence[Gpu]) -> None:
-        """Tell once of each process that is nobody's for a while: a start takes a moment."""
+        """Tell once of each process that is nobody's for a while: a start takes a moment.
+
+        Not on GPUs that are only observed: there nothing is anybody's by a booking.
+        """
         before, self._nobodys, now = self._nobodys, {}, self._clock()
         for gpu in gpus:
-            for one in () if gpu.lost else everything_on(gpu):
+            if gpu.lost or self._ledger.forbidden(gpu.uuid) == "observe":
+                continue
+            for one in everything_on(gpu):
                 key = _key(one)
                 if key is None or one.system or one.allocation is not None:
                     continue

@@ -330,6 +330,13 @@ def test_what_is_nobodys_is_told_once_after_a_while(scene: Scene) -> None:
     assert "bob" in told["text"]
 
 
+def test_on_a_gpu_that_is_only_observed_nothing_is_an_alert(scene: Scene) -> None:
+    scene.ledger.keep_rules([], False)
+    scene.step(gpu(process()))
+    scene.step(gpu(process()), after=ALERT_S)
+    assert scene.told("unattributed") == []
+
+
 def test_a_start_that_is_attributed_soon_is_no_alert(scene: Scene) -> None:
     scene.step(gpu(process()))
     scene.step(gpu(mine()), after=ALERT_S)
