@@ -121,7 +121,7 @@ class Watch:
             readings=self._readings,
             record=seen.record,
             stays=self._parts.stays.all(),
-            xids=self._last_xids,
+            xids={**dict.fromkeys(self._parts.driver.watched(), 0), **self._last_xids},
             dropped=self._dropped,
             up=not self._failures,
             held=seen.held,

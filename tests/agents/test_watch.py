@@ -278,7 +278,7 @@ class TestHappened:
         assert (one.kind, one.gpu, one.allocation, one.data["xid"]) == ("xid", bench.uuid, "a", 43)
         latest = bench.watch.latest()
         assert latest is not None
-        assert latest.xids[bench.uuid] == 43
+        assert latest.xids == {bench.uuid: 43, bench.other: 0}
 
     def test_an_application_that_lost_its_memory_is_told_to_go_and_others_are_not(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
