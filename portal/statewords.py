@@ -41,11 +41,15 @@ class Said(NamedTuple):
 
 _UNGRANTED = frozenset({State.HELD, State.PENDING_APPROVAL, State.WAITING})
 
-#: Asked for where no state of a reservation decides.
-_ELSE: Mapping[str, Said] = {
-    "give_back": Said(
+#: What is refused by the state of something else than a reservation: (doing, state).
+_ELSE: Mapping[tuple[str, str | None], Said] = {
+    ("give_back", None): Said(
         _("There is no fault of it to be over."),
         _("Nothing needs to be done; look at what else stands against it."),
+    ),
+    ("adopt", "not_managed"): Said(
+        _("The GPU is not managed; what runs on it cannot be adopted."),
+        _("Manage the GPU first; what is on it stays as it is."),
     ),
 }
 
@@ -84,9 +88,10 @@ _WORDS: Mapping[str, tuple[Said, Said, Said]] = {
 
 def said(data: Mapping[str, Any]) -> Said | None:
     """The words for `doing` in this `state`; None where the table's general ones must do."""
-    words, state = _WORDS.get(data.get("doing", "")), data.get("state")
+    doing, state = data.get("doing", ""), data.get("state")
+    words = _WORDS.get(doing)
     if words is None:
-        return _ELSE.get(data.get("doing", ""))
+        return _ELSE.get((doing, state))
     over, ending, ungranted = words
     if state in TERMINAL:
         return over

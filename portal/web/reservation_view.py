@@ -1,9 +1,12 @@
-"""A reservation as its pages show it: its way, its places on GPUs, how to connect, what happened."""
+"""A reservation as its pages show it: its way, its places on GPUs, what stands against them, what happened.
+
+How to connect to them: connect_view.py.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,7 +17,7 @@ from django.utils.translation import gettext as _
 from pool.core.states import TERMINAL, State
 from pool.queries import troubles
 from pool.queries.reservations import AllocationView, ReservationView
-from portal.web import svg, words
+from portal.web import connect_view, svg, words
 from portal.web.tags import slices
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ BAD_ENDS = frozenset({State.DENIED, State.PREEMPTED, State.FAILED})
 #: A start this near is watched as closely as one under way.
 NEAR = timedelta(seconds=15)
 EVENTS = 50
+#: For so long an error of a program stands at the top of the page.
+NEWS = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One of its allocations and what it is called."""
+
+    label: str
+    view: AllocationView
+
+
+@dataclass(frozen=True, slots=True)
 class OnGpu:
     """What it has on one GPU."""
 
@@ -65,51 +78,39 @@ class OnGpu:
     uuid: str
     model: str
     drawing: svg.Drawing
-    allocations: tuple[AllocationView, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A line to copy; `id` is unique on the page."""
-
-    id: str
-    title: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """How to reach what it has on one node."""
-
-    node: str
-    access: str
-    shells: tuple[Command, ...]
-    docker: Command
-
-    @property
-    def advisory(self) -> bool:
-        return self.access == "advisory"
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What stands against a place of it, as queries.troubles.Trouble says; `whole`: the GPU, no slice."""
+    """What stands against a place of it, as queries.troubles.Trouble says; `whole`: the GPU, no slice.
+
+    `fault` says what is wrong with the GPU, and `action` what is done about it.
+    """
 
     code: str
     place: str
     what: str
     whole: bool
     since: datetime | None
+    until: datetime | None
+    fault: str
+    action: str
+    used_mib: int | None
+    memory_mib: int | None
     processes: tuple[str, ...] | None
     told: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
+    """`detail`: what was wrong, or what a step of the site printed."""
+
     verb: str
     reason: str
     at: datetime
     actor: str
+    detail: str
 
 
 def line(row: Reservation) -> Line:
@@ -129,6 +130,7 @@ def context(view: ReservationView, events: Iterable[Event], now: datetime) -> di
     """All that the page's live part shows, but for what the viewer may do."""
     over = view.state in TERMINAL
     begun = view.start <= now
+    shown = [_happened(event) for event in list(events)[-EVENTS:]]
     return {
         "r": view,
         "what": words.asked(view.ask),
@@ -136,11 +138,13 @@ def context(view: ReservationView, events: Iterable[Event], now: datetime) -> di
         "started": view.state not in BEFORE,
         "left": view.end - now if view.end and begun and view.state == State.ACTIVE else None,
         "until_start": view.start - now if not begun and not over else None,
+        "waiting": view.state == State.WAITING,
         "lasts": view.end - view.start if view.end else None,
         "steps": steps(view),
         "gpus": on_gpus(view.allocations),
-        "connect": connect(view.allocations),
-        "events": [_happened(event) for event in list(events)[-EVENTS:]],
+        "connect": connect_view.connect(view.allocations),
+        "events": shown,
+        "mistake": _mistake(view, shown, now),
         "unheard": sorted(view.unknown_since.items()),
         "notices": notices(view.allocations),
     }
@@ -161,7 +165,9 @@ def steps(view: ReservationView) -> tuple[Step, ...]:
     label = str(words.STATES[view.state][0]) if view.state in words.STATES else view.state
     if view.state in BEFORE:
         here = Step(label, "now", None)
-        return booked, here, Step(_("Active"), "", view.start), Step(_("Ended"), "", view.end)
+        # Who waits has a time only once something fits.
+        start, end = (None, None) if view.state == State.WAITING else (view.start, view.end)
+        return booked, here, Step(_("Active"), "", start), Step(_("Ended"), "", end)
     if view.state in TERMINAL:
         tone = "bad" if view.state in BAD_ENDS else "now"
         ran = (Step(_("Active"), "done", view.started_at),) if view.started_at else ()
@@ -190,42 +196,24 @@ def on_gpus(allocations: Sequence[AllocationView]) -> list[OnGpu]:
 def _on_gpu(number: int, on_it: Sequence[AllocationView]) -> OnGpu:
     first = on_it[0]
     marks = [
-        svg.Mark(one.start, one.size, "mine", one.profile or _("whole GPU"), slices((one.start, one.size)))
-        for one in on_it
+        svg.Mark(one.start, one.size, "mine", label(one), slices((one.start, one.size))) for one in on_it
     ]
     name = f"{first.node} GPU {first.gpu}"
     row = svg.line("", "", first.grid, marks)
     picture = svg.drawing(f"on-{number}", name, first.grid, [row], ticked=first.kind == "mig")
-    return OnGpu(first.node, first.gpu, first.gpu_uuid, first.model, picture, tuple(on_it))
+    parts = tuple(Part(label(one), one) for one in on_it)
+    return OnGpu(first.node, first.gpu, first.gpu_uuid, first.model, picture, parts)
 
 
-def connect(allocations: Sequence[AllocationView]) -> list[Connect]:
-    """Lines by node, once the node has reported it ready.
-
-    A process sees one MIG device only, so each slice has a line of its own;
-    whole GPUs go together.
-    """
-    by_node: dict[str, list[AllocationView]] = defaultdict(list)
-    for one in allocations:
-        if one.env:
-            by_node[one.node].append(one)
-    return [_connect(number, node, ready) for number, (node, ready) in enumerate(sorted(by_node.items()))]
+def label(one: AllocationView) -> str:
+    """`1g.10gb`, `share of 8 GiB, 20 % compute`, `whole GPU`."""
+    if one.share is not None:
+        return words.share(one.share.memory_mib, one.share.guaranteed, one.share.limit)
+    return one.profile or _("whole GPU")
 
 
-def _connect(number: int, node: str, ready: Sequence[AllocationView]) -> Connect:
-    sets = [[one] for one in ready] if ready[0].kind == "mig" else [list(ready)]
-    shells = []
-    for place, ones in enumerate(sets):
-        title = f"{ones[0].profile}, GPU {ones[0].gpu}" if ones[0].kind == "mig" else ""
-        shells.append(Command(f"shell-{number}-{place}", title, _exports(ones)))
-    devices = ",".join(one.env["NVIDIA_VISIBLE_DEVICES"] for one in ready)
-    docker = Command(f"docker-{number}", "", f"docker run --rm --gpus '\"device={devices}\"' IMAGE")
-    return Connect(node, ready[0].access, tuple(shells), docker)
-
-
-def _exports(ones: Sequence[AllocationView]) -> str:
-    names = ones[0].env
-    return "\n".join(f"export {name}={','.join(one.env[name] for one in ones)}" for name in names)
+#: What concerns one slice; anything else is told once for a GPU.
+_OF_A_SLICE = frozenset({troubles.IN_USE, troubles.SHARE_DEGRADED, troubles.SHARE_OVER})
 
 
 def notices(allocations: Sequence[AllocationView]) -> list[Notice]:
@@ -233,7 +221,7 @@ def notices(allocations: Sequence[AllocationView]) -> list[Notice]:
     found: dict[tuple[str, str], Notice] = {}
     for one in allocations:
         if one.trouble is not None:
-            where = str(one.id) if one.trouble.code == troubles.IN_USE else one.gpu_uuid
+            where = str(one.id) if one.trouble.code in _OF_A_SLICE else one.gpu_uuid
             found.setdefault((one.trouble.code, where), _notice(one, one.trouble))
     return list(found.values())
 
@@ -242,9 +230,14 @@ def _notice(one: AllocationView, trouble: troubles.Trouble) -> Notice:
     return Notice(
         code=trouble.code,
         place=f"{one.node} GPU {one.gpu}",
-        what=one.profile or one.model,
-        whole=one.kind != "mig",
+        what=label(one) if one.kind != "gpu" else one.model,
+        whole=one.kind == "gpu",
         since=trouble.since,
+        until=trouble.until,
+        fault="" if trouble.xid is None else words.fault("xid", trouble.xid),
+        action=trouble.action,
+        used_mib=trouble.used_mib,
+        memory_mib=one.share.memory_mib if one.share else None,
         processes=None if trouble.processes is None else tuple(_named(each) for each in trouble.processes),
         told=trouble.told,
     )
@@ -257,7 +250,25 @@ def _named(one: Process) -> str:
     return _("%(name)s (pid %(pid)s)") % said
 
 
+def _mistake(view: ReservationView, shown: Sequence[Happened], now: datetime) -> Happened | None:
+    """The last error of a program of its own, while that is news."""
+    if view.state != State.ACTIVE:
+        return None
+    found = [one for one in shown if one.verb == "reservation.xid" and now - one.at < NEWS]
+    return found[-1] if found else None
+
+
 def _happened(event: Event) -> Happened:
     """A booking needs no reason: it was asked for."""
-    reason = "" if event.verb == "reservation.booked" else str((event.after or {}).get("reason", ""))
-    return Happened(event.verb, reason, event.at, event.actor_label)
+    after = event.after or {}
+    reason = "" if event.verb == "reservation.booked" else str(after.get("reason", ""))
+    return Happened(event.verb, reason, event.at, event.actor_label, _detail(event.verb, after))
+
+
+def _detail(verb: str, after: Mapping[str, Any]) -> str:
+    if verb == "reservation.fault":
+        return words.fault(str(after.get("kind", "")), after.get("xid"))
+    number = (after.get("data") or {}).get("xid")
+    if verb == "reservation.xid" and isinstance(number, int):
+        return words.fault("xid", number)
+    return str(after.get("text", ""))

@@ -43,7 +43,7 @@ GROUPS: dict[str, frozenset[State]] = {
 }
 
 EXTENDABLE = frozenset({State.SCHEDULED, State.STARTING, State.ACTIVE})
-RELEASABLE = frozenset({State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED})
+RELEASABLE = frozenset({State.WAITING, State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED})
 
 #: Minutes offered as buttons.
 EXTEND_BY = (30, 60, 240, 1440)
@@ -94,6 +94,8 @@ def _page(request: PageRequest, row: Reservation, refused: Problem | None = None
     context: dict[str, Any] = {
         **reservation_view.context(view, queries.events(row), now),
         "poll": reservation_view.poll_seconds(view, now),
+        "outages": queries.outages(row) if row.started_at else [],
+        "ahead": queries.ahead(row) if row.state == State.WAITING else 0,
         "may_extend": _may(request, row, Action.EXTEND_OWN, Action.EXTEND_TEAM) and row.state in EXTENDABLE,
         "may_release": _may(request, row, Action.RELEASE_OWN, Action.RELEASE_TEAM)
         and row.state in RELEASABLE,

@@ -188,3 +188,29 @@ def unusable_label(code: str) -> Any:
 @register.filter
 def trouble_label(code: str) -> Any:
     return _lookup(words.TROUBLES, code)
+
+
+@register.filter
+def isolation_label(code: str) -> Any:
+    return words.ISOLATION.get(code, (code, ""))[0]
+
+
+@register.filter
+def isolation_means(code: str) -> Any:
+    return words.ISOLATION.get(code, ("", ""))[1]
+
+
+@register.filter
+def access_limit(code: str) -> Any:
+    """What a way of access does not keep off; "" where there is no more to say."""
+    return words.ACCESS_LIMITS.get(code, "")
+
+
+@register.filter
+def fault_action(code: str) -> Any:
+    return _lookup(words.ACTIONS, code)
+
+
+@register.filter
+def sharing_label(code: str) -> Any:
+    return words.SHARINGS.get(code, (code, ""))[0]

@@ -86,6 +86,20 @@ VERBS: Mapping[str, Words] = {
     "reservation.expired": _("Expired"),
     "reservation.noted": _("Noted"),
     "reservation.moved": _("Placed on another GPU"),
+    "reservation.waiting": _("On the wait list"),
+    "reservation.restarted": _("Put at the head of the wait list"),
+    "reservation.placed": _("Placed from the wait list"),
+    "reservation.adopted": _("Adopted"),
+    "reservation.fault": _("Fault of its GPU"),
+    "reservation.xid": _("Error of a program"),
+    "reservation.hook": _("The site's own step was run"),
+    "reservation.signal": _("A process was told to end"),
+    "reservation.line": _("A line was written to its terminals"),
+    "reservation.reset": _("The GPU was reset"),
+    "reservation.pause": _("Services of the node were stopped or started"),
+    "reservation.over_memory": _("More memory used than its share has"),
+    "reservation.degraded": _("Its share is degraded"),
+    "reservation.unattributed": _("A process runs there that is nobody's"),
 }
 
 CLASSES: Mapping[str, tuple[Words, Words]] = {
@@ -119,6 +133,74 @@ ACCESS: Mapping[str, Words] = {
     "advisory": _("Not enforced: the node does not keep others off this device."),
     "cdi": _("Enforced by the container runtime (CDI)."),
     "unix": _("Enforced by the system (device permissions)."),
+}
+
+#: What that does not keep off, beside it.
+ACCESS_LIMITS: Mapping[str, Words] = {
+    "cdi": _("Whoever may start containers with other devices can still get at other GPUs."),
+    "unix": _("This holds for logins of your account, not for system services or the container engine."),
+}
+
+#: What keeps a holder apart from the others on the GPU: name, and what that means.
+ISOLATION: Mapping[str, tuple[Words, Words]] = {
+    "hardware": (
+        _("Hardware"),
+        _("it has its own memory and engines, and a fault of others does not reach it"),
+    ),
+    "driver": (
+        _("Driver (MPS)"),
+        _("the driver keeps the limits; a fatal fault of one program may end the others on the GPU"),
+    ),
+    "driver_shared_user": (
+        _("Driver (MPS), shared user"),
+        _("as driver, and the programs of several accounts are served as one"),
+    ),
+    "library": (_("Library (HAMi-core)"), _("a library in your program keeps the limits")),
+    "none": (_("None"), _("programs take turns; nothing keeps them to a share")),
+}
+
+#: Faults that no Xid tells.
+FAULTS: Mapping[str, Words] = {
+    "lost": _("it has fallen off the bus, or does not answer any more"),
+    "remap": _("rows of its memory wait for a reset to be replaced"),
+    "remap_failed": _("rows of its memory are broken and cannot be replaced"),
+}
+
+#: What the driver's number of an error stands for.
+XIDS: Mapping[int, Words] = {
+    8: _("a program stopped making progress"),
+    13: _("a program made the GPU fail, mostly by a wrong address"),
+    31: _("a program used memory that is not its own"),
+    32: _("a program sent commands that cannot be read"),
+    37: _("the driver met a fault of a program"),
+    43: _("a program was stopped on the GPU"),
+    45: _("what a program left on the GPU was cleared away"),
+    46: _("the GPU stopped processing"),
+    48: _("a memory error that cannot be corrected"),
+    62: _("the GPU's own controller halted"),
+    63: _("a row of memory is to be replaced"),
+    64: _("a row of memory could not be replaced"),
+    68: _("an error in the video decoder"),
+    69: _("a program used the GPU in a way that it does not know"),
+    74: _("an error of NVLink"),
+    79: _("the GPU has fallen off the bus"),
+    92: _("many memory errors, all corrected"),
+    94: _("a memory error that hit one program only"),
+    95: _("a memory error that may have hit every program"),
+    109: _("a program could not be switched in time"),
+    119: _("the GPU's system processor did not answer in time"),
+    120: _("an error of the GPU's system processor"),
+    140: _("a memory error that was not recovered from"),
+    154: _("what the GPU needs to recover has changed"),
+}
+
+#: What is done about a fault.
+ACTIONS: Mapping[str, Words] = {
+    "note": _("it is only put down"),
+    "end": _("the program that it hit has to end"),
+    "drain": _("nothing new starts there until an operator has looked"),
+    "reset": _("nothing new starts there, and it is reset once it is empty"),
+    "lost": _("nothing runs there any more"),
 }
 
 BLOCKERS: Mapping[str, Words] = {
@@ -162,6 +244,8 @@ TROUBLES: Mapping[str, Words] = {
     "foreign": _("An instance that is not ours stands in the way."),
     "frozen": _("The agent is frozen."),
     "observe": _("The GPU is only observed."),
+    "sharing": _("What keeps its shares apart could not be set up."),
+    "access": _("It could not be handed to its holder."),
     "driver": _("The driver refused."),
 }
 
@@ -176,6 +260,21 @@ UNITS: Mapping[str, Words] = {
     "hours": pgettext_lazy("unit of a duration", "hours"),
     "days": pgettext_lazy("unit of a duration", "days"),
 }
+
+
+def fault(kind: str, xid: int | None) -> str:
+    """`Xid 48: a memory error that cannot be corrected`: what is wrong with a GPU."""
+    if xid is None:
+        return str(FAULTS.get(kind, kind))
+    meaning = XIDS.get(xid)
+    return f"Xid {xid}: {meaning}" if meaning else f"Xid {xid}"
+
+
+def share(memory_mib: int, guaranteed: int, limit: int) -> str:
+    """`share of 8 GiB, 20 % compute`: what a share has of its GPU."""
+    compute = f"{guaranteed} %" if guaranteed == limit else f"{guaranteed}–{limit} %"
+    said = {"memory": f"{memory_mib / 1024:.4g} GiB", "compute": compute}
+    return gettext("share of %(memory)s, %(compute)s compute") % said
 
 
 def asked(ask: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ BASELINE = {
     "/gpus/{gpu}/": 13,
     "/book/": 18,
     "/reservations/": 9,
-    "/reservations/{reservation}/": 10,
+    "/reservations/{reservation}/": 11,
 }
 
 

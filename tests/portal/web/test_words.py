@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from pool.core import roles, shapes, wire
+from pool.core import connect, health, roles, shapes, wire
 from pool.core.states import Reason, State
 from pool.models import Blocker, Gpu
 from portal.web import tags, words
@@ -35,6 +35,21 @@ def test_every_trouble_that_an_agent_may_name_has_words() -> None:
     documented = wire.Trouble.__doc__ or ""
     named = {code for code in words.TROUBLES if code in documented}
     assert named == set(words.TROUBLES)
+
+
+def test_every_fault_xid_action_and_isolation_has_words() -> None:
+    assert set(words.XIDS) == set(health.XIDS)
+    assert set(words.ACTIONS) == {one.value for one in health.Action}
+    assert set(words.FAULTS) | {"xid"} == {one.value for one in health.FaultKind}
+    assert set(words.ISOLATION) == {one.value for one in connect.Isolation}
+    assert set(words.SHARINGS) == set(get_args(wire.Sharing))
+    assert set(words.ACCESS_LIMITS) == set(get_args(wire.Access)) - {"advisory"}
+
+
+def test_a_fault_is_told_with_its_number_and_what_that_stands_for() -> None:
+    assert words.fault("xid", 79) == "Xid 79: the GPU has fallen off the bus"
+    assert words.fault("xid", 4711) == "Xid 4711"
+    assert words.fault("remap", None) == "rows of its memory wait for a reset to be replaced"
 
 
 def test_a_code_without_words_is_shown_as_it_is() -> None:
