@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from gettext import gettext as _
 from types import MappingProxyType
 
 from agents import signals
@@ -190,9 +191,10 @@ class Ending:
         outcome = self._send(seen, number, self._stays.boot_id())
         if outcome is Outcome.GONE:
             return
-        said = f"{number.name} to {one.pid} ({one.name}, {one.user or one.uid}): {due.why}"
+        text = _("{signal} to {process}: {why}")
         if outcome is Outcome.REFUSED:
-            said += "; not permitted"
+            text = _("{signal} to {process} is not permitted: {why}")
+        said = text.format(signal=number.name, process=_named(one), why=due.why)
         log.info("%s: %s", due.gpu, said)
         self._log.add(
             "signal",
@@ -233,7 +235,7 @@ class Ending:
                 self._nobodys[key] = before.get(key, now)
                 if key not in self._alerted and now - self._nobodys[key] >= ALERT_S:
                     self._alerted.add(key)
-                    said = f"{one.pid} ({one.name}, {one.user or one.uid}) belongs to no booking"
+                    said = _("{process} belongs to no booking").format(process=_named(one))
                     self._log.add("unattributed", said, gpu=gpu.uuid, pid=one.pid, uid=one.uid, user=one.user)
         self._alerted &= set(self._nobodys)
 
@@ -242,6 +244,10 @@ def is_foreign(process: Process) -> bool:
     """Some user's, as far as can be told: not the machine's own and not its root's."""
     plain = process.uid not in (None, 0) or process.container is not None
     return not process.system and process.allocation is None and process.uid is not None and plain
+
+
+def _named(process: Process) -> str:
+    return f"{process.pid} ({process.name}, {process.user or process.uid})"
 
 
 def _key(process: Process) -> Key | None:

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from gettext import gettext as _
 from pathlib import Path
 from typing import IO
 
@@ -81,15 +82,18 @@ def _run(path: Path, environment: Mapping[str, str], timeout_s: float) -> Run:
                 start_new_session=True,
             )
         except OSError as error:
-            return Run(path.name, None, f"{path.name} could not be run: {error.strerror}")
+            return Run(
+                path.name,
+                None,
+                _("{name} could not be run: {why}").format(name=path.name, why=error.strerror),
+            )
         try:
             rc = child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)  # its own group, with all that it started there
             child.wait()
-            return Run(
-                path.name, None, f"{path.name} took more than {timeout_s:g} s. {_end_of(output)}".strip()
-            )
+            late = _("{name} took more than {seconds:g} s.").format(name=path.name, seconds=timeout_s)
+            return Run(path.name, None, f"{late} {_end_of(output)}".strip())
         return Run(path.name, rc, _end_of(output))
 
 
