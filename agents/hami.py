@@ -1,7 +1,7 @@
 """Shares that HAMi-core keeps apart: a library in every process of a holder (HAMi-core's README).
 
-It is the weakest of the limits: a process that is started without the library knows none, which
-is looked for and told. Tested against a stand-in for the library. Not here: its variables (core.connect).
+It is the weakest of the limits: a process that is started without the library knows none (escapes).
+Tested against a stand-in for the library. Not here: its variables (core.connect).
 """
 
 from __future__ import annotations
@@ -9,20 +9,18 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from agents import processes
+from agents.escapes import LIBRARY
 from agents.gpu import DriverRefusal
 from agents.place import Place
 from pool.core import connect
-from pool.core.wire import Held, Process
+from pool.core.wire import Held
 
-NAME = "libvgpu.so"
 #: Where HAMi's own installer and packagers put it.
 _FOLDERS = ("usr/local/vgpu", "usr/lib/gpupool", "usr/local/lib", "usr/lib64", "usr/lib")
-_SWITCHES = ("CUDA_DISABLE_CONTROL=true", "CUDA_DISABLE_CONTROL=1")
 
 
 class Hami:
@@ -31,10 +29,9 @@ class Hami:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._run = str(place.run)
-        self._told: dict[tuple[int, str], str] = {}
 
     def library(self) -> Path | None:
-        found = (self._place.root / folder / NAME for folder in _FOLDERS)
+        found = (self._place.root / folder / LIBRARY for folder in _FOLDERS)
         return next((path for path in found if path.is_file()), None)
 
     def works(self) -> bool:
@@ -48,30 +45,17 @@ class Hami:
         """Make a share's own folder and what all of them need. Raises `DriverRefusal` (sharing)."""
         library = self.library()
         if library is None:
-            raise DriverRefusal("sharing", None, f"{NAME} is not installed")
+            raise DriverRefusal("sharing", None, f"{LIBRARY} is not installed")
         try:
             self._link(library)
             folder = self._folder(held.allocation)
             folder.mkdir(parents=True, exist_ok=True)
             self._give(folder, held.users)
         except OSError as error:
-            raise DriverRefusal("sharing", None, f"the folders of {NAME}: {error}") from error
+            raise DriverRefusal("sharing", None, f"the folders of {LIBRARY}: {error}") from error
 
     def drop(self, allocation: str) -> None:
         shutil.rmtree(self._folder(allocation), ignore_errors=True)
-
-    def escaped(self, found: Iterable[Process]) -> str:
-        """Names the first of a holder's processes that runs without the library; "" if there is none.
-
-        What cannot be read is not accused. Each process is looked at once: the library
-        comes with its start or never.
-        """
-        living = {(one.pid, one.started or "") for one in found if not one.system}
-        for key in self._told.keys() - living:
-            self._told.pop(key, None)
-        for key in sorted(living - self._told.keys()):
-            self._told[key] = _without_library(key[0])
-        return next((self._told[key] for key in sorted(living) if self._told[key]), "")
 
     def _link(self, library: Path) -> None:
         """One name for the library on every machine, and the list of what is loaded into containers."""
@@ -101,16 +85,3 @@ class Hami:
 
     def _linked(self) -> Path:
         return Path(self._run) / connect.LIBRARY
-
-
-def _without_library(pid: int) -> str:
-    own = Path("/proc") / str(pid)
-    try:
-        if NAME not in (own / "maps").read_text(errors="replace"):
-            return f"process {pid} ({processes.name(pid) or '?'}) runs without {NAME}"
-        settings = (own / "environ").read_text(errors="replace").split("\0")
-    except OSError:
-        return ""
-    if any(one in settings for one in _SWITCHES):
-        return f"process {pid} ({processes.name(pid) or '?'}) sets CUDA_DISABLE_CONTROL"
-    return ""

@@ -64,7 +64,8 @@ class Mps:
         if runner is not None and (self._place.root / "run/systemd/system").is_dir():
             own = [f"--setenv={name}={value}" for name, value in settings.items()]
             unit = f"--unit=gpupool-mps-{self._gpu}"
-            words = [runner, "--quiet", "--collect", "--service-type=forking", unit, *own, *words]
+            kind = ("--service-type=forking", "--property=KillMode=process")  # servers outlive their daemon
+            words = [runner, "--quiet", "--collect", *kind, unit, *own, *words]
             settings = {}
         run(words, "sharing", environment=settings)
         if not self._until(self.alive):
@@ -92,9 +93,9 @@ class Mps:
         else:
             memory = self.ask(f"get_device_pinned_mem_limit {server} {_DEVICE}")
             threads = self.ask(f"get_active_thread_percentage {server}")
-        return _memory_mib(memory), _percent(threads)
+        return memory_mib(memory), percent(threads)
 
-    def limit(self, memory_mib: int, percent: int) -> bool:
+    def limit(self, memory: int, threads: int) -> bool:
         """Set both for servers to come and for those that run; True if any was other before.
 
         New clients of a running server keep to it, old ones to what held when they came.
@@ -102,13 +103,13 @@ class Mps:
         """
         changed = False
         for server in (None, *self.servers()):
-            if _fits(self.limits(server), memory_mib, percent):
+            if _fits(self.limits(server), memory, threads):
                 continue
             changed = True
             default, which = ("default_", "") if server is None else ("", f"{server} ")
-            self.ask(f"set_{default}device_pinned_mem_limit {which}{_DEVICE} {memory_mib}M")
-            self.ask(f"set_{default}active_thread_percentage {which}{percent}")
-            if not _fits(self.limits(server), memory_mib, percent):
+            self.ask(f"set_{default}device_pinned_mem_limit {which}{_DEVICE} {memory}M")
+            self.ask(f"set_{default}active_thread_percentage {which}{threads}")
+            if not _fits(self.limits(server), memory, threads):
                 raise DriverRefusal("sharing", None, "the MPS daemon does not take its limits")
         return changed
 
@@ -186,21 +187,22 @@ def _pids(said: str) -> tuple[int, ...]:
     return tuple(int(word) for word in said.split() if word.isdecimal())
 
 
-def _memory_mib(said: str) -> float | None:
+def memory_mib(said: str) -> float | None:
     """From "20480M" or "20G", with or without words before it; None for no limit."""
     found = re.search(r"(\d+(?:\.\d+)?)\s*([KMG])", said)
     return float(found[1]) * _MIB[found[2]] if found else None
 
 
-def _percent(said: str) -> float | None:
+def percent(said: str) -> float | None:
+    """From "25.0", with or without words before it."""
     found = re.search(r"\d+(?:\.\d+)?", said)
     return float(found[0]) if found else None
 
 
-def _fits(limits: tuple[float | None, float | None], memory_mib: int, percent: int) -> bool:
+def _fits(limits: tuple[float | None, float | None], memory: int, threads: int) -> bool:
     """The daemon may round memory to whole GiB when it tells it."""
-    memory, threads = limits
-    if memory is None or threads is None:
+    told, part = limits
+    if told is None or part is None:
         return False
-    near = abs(memory - memory_mib) < (1024 if memory % 1024 == 0 else 1)
-    return near and abs(threads - percent) < 0.5
+    near = abs(told - memory) < (1024 if told % 1024 == 0 else 1)
+    return near and abs(part - threads) < 0.5

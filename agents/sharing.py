@@ -10,13 +10,15 @@ import logging
 import pwd
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from agents import mps, processes
+from agents import escapes, mps, processes
 from agents.attribution import is_system
 from agents.driver import Driver
+from agents.escapes import Escapes
 from agents.gpu import DriverRefusal, Gpu
 from agents.hami import Hami
 from agents.mps import MOST_CLIENTS, Mps
@@ -55,6 +57,7 @@ class Sharing:
         self._place = place
         self._driver = driver
         self._hami = Hami(place)
+        self._escapes = Escapes()
         self._file = place.folder / "sharing.json"
         self._brought = _load(self._file)
 
@@ -118,15 +121,21 @@ class Sharing:
         known = [int(one.memory_mib) for one in own if one.memory_mib is not None]
         whole = gpu.processes is not None and len(known) == len(own)
         if way == "hami":
-            if not self._hami.stands(held.allocation):
-                trouble = "its folder or the library is gone"
-            trouble = trouble or self._hami.escaped(own)
+            stands = self._hami.stands(held.allocation)
+            trouble = "" if stands else "its folder or the library is gone"
+        trouble = trouble or self._escaped(held.allocation, held.share, way, own)
         state = "degraded" if trouble else "ok"
         if sum(known) > held.share.memory_mib:
             state = "over"
             trouble = f"{sum(known)} MiB are used of {held.share.memory_mib}"
         used = sum(known) if whole else None  # part of a sum is none
         return ShareSeen(allocation=held.allocation, state=state, memory_used_mib=used, detail=trouble)
+
+    def _escaped(self, name: str, share: wire.Share, way: str, own: Sequence[Process]) -> str:
+        if way == "timeslice":  # which has no limits to escape
+            return ""
+        look = escapes.without_library if way == "hami" else partial(escapes.looser, share=share)
+        return self._escapes.first(name, own, look)
 
     def _set_up(
         self,
@@ -233,6 +242,7 @@ class Sharing:
             after[uuid] = brought
         write_whole(self._file, msgspec.json.encode(after), durable=True)
         self._brought = after
+        self._escapes.forget(name for one in after.values() for name in one.shares)
 
 
 def _account(held: Sequence[Held]) -> str:

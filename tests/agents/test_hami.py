@@ -1,23 +1,19 @@
-"""HAMi-core's folders, and programs that run without its library; a real library stands in for it."""
+"""HAMi-core's folders and the one name of its library; a real library stands in for it."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from agents import processes
 from agents.gpu import DriverRefusal
 from agents.hami import Hami
 from agents.place import Place
 from pool.core import connect
-from pool.core.wire import Held, Process
+from pool.core.wire import Held
 
 
 def share(allocation: str, *users: str) -> Held:
@@ -32,22 +28,6 @@ def place(tmp_path: Path) -> Place:
     lines = Path("/proc/self/maps").read_text().splitlines()
     shutil.copy(next(line.split()[-1] for line in lines if "/libm" in line and ".so" in line), library)
     return one
-
-
-@contextmanager
-def running(settings: dict[str, str]) -> Iterator[Process]:
-    """A program that has started: what it echoes, it says after its libraries are loaded."""
-    whole = {"PATH": os.environ["PATH"], **settings}
-    with subprocess.Popen(["cat"], env=whole, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(b"ready\n")
-        child.stdin.flush()
-        child.stdout.readline()
-        try:
-            yield Process(pid=child.pid, started=processes.started(child.pid))
-        finally:
-            child.kill()
 
 
 def folder(place: Place, allocation: str) -> Path:
@@ -103,35 +83,3 @@ class TestFolders:
         assert not hami.works()
         with pytest.raises(DriverRefusal, match="not installed"):
             hami.bring(share("a"))
-
-
-class TestEscaped:
-    def test_a_program_with_the_library_is_fine(self, place: Place) -> None:
-        hami = Hami(place)
-        hami.bring(share("a"))
-        with running({"LD_PRELOAD": str(place.run / connect.LIBRARY)}) as program:
-            assert hami.escaped([program]) == ""
-
-    def test_a_program_without_it_is_named(self, place: Place) -> None:
-        with running({}) as program:
-            assert f"process {program.pid} (cat) runs without" in Hami(place).escaped([program])
-
-    def test_a_program_that_switches_it_off_is_named(self, place: Place) -> None:
-        hami = Hami(place)
-        hami.bring(share("a"))
-        settings = {"LD_PRELOAD": str(place.run / connect.LIBRARY), "CUDA_DISABLE_CONTROL": "true"}
-        with running(settings) as program:
-            assert "CUDA_DISABLE_CONTROL" in hami.escaped([program])
-
-    def test_what_is_gone_or_the_systems_is_not_accused(self, place: Place) -> None:
-        gone = Process(pid=2**22 + 1, started="1")
-        with running({}) as program:
-            system = Process(pid=program.pid, started=program.started, system=True)
-            assert Hami(place).escaped([gone, system]) == ""
-
-    def test_a_program_is_read_once(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        hami = Hami(place)
-        with running({}) as program:
-            first = hami.escaped([program])
-            monkeypatch.setattr(Path, "read_text", lambda *_, **__: pytest.fail("was read again"))
-            assert hami.escaped([program]) == first

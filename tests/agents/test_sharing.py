@@ -25,6 +25,8 @@ from tests.agents.mps_stand_in import Program
 
 Open = Callable[..., tuple[Driver, Path]]
 A_QUARTER = Share(memory_mib=20_480, compute_pct=25, limit_pct=25)
+#: Above any pid_max, so that nothing is read of it.
+GONE = 2**22
 BATCH = Share(memory_mib=8_192, compute_pct=0, limit_pct=100, batch=True)
 
 
@@ -252,19 +254,21 @@ class TestInUse:
 
     def test_a_daemon_with_a_program_on_it_is_not_taken_down(self, bench: Bench) -> None:
         bench.bring(shared(A))
-        used = bench.used_by(process(1, "a"), process(2, None, system=True))
-        assert [one.pid for one in bench.refused(NOTHING, "in_use", used).holders] == [1]
+        used = bench.used_by(process(GONE + 1, "a"), process(GONE + 2, None, system=True))
+        assert [one.pid for one in bench.refused(NOTHING, "in_use", used).holders] == [GONE + 1]
         assert bench.daemon.alive()
-        assert bench.bring(NOTHING, bench.used_by(process(2, None, system=True)))
+        assert bench.bring(NOTHING, bench.used_by(process(GONE + 2, None, system=True)))
 
     @pytest.mark.parametrize("way", ["mps", "hami", "timeslice"])
     def test_a_share_that_is_over_and_still_used_is_told_until_it_is_not(
         self, bench: Bench, way: str
     ) -> None:
         bench.bring(shared(A, B, way=way))
-        used = bench.used_by(process(1, "b"))
+        used = bench.used_by(process(GONE + 1, "b"))
         for _ in range(2):
-            assert [one.pid for one in bench.refused(shared(A, way=way), "in_use", used).holders] == [1]
+            assert [one.pid for one in bench.refused(shared(A, way=way), "in_use", used).holders] == [
+                GONE + 1
+            ]
             bench.again()
         assert set(bench.seen(shared(A, way=way))) == {"a"}
         bench.bring(shared(A, way=way))
@@ -273,19 +277,24 @@ class TestInUse:
     def test_the_same_owner_goes_on_with_the_same_share(self, bench: Bench) -> None:
         bench.bring(shared(A, B))
         heir = msgspec.structs.replace(A, allocation="c")
-        assert bench.bring(shared(heir, B), bench.used_by(process(1, "a")))
+        assert bench.bring(shared(heir, B), bench.used_by(process(GONE + 1, "a")))
         assert set(bench.seen(shared(heir, B))) == {"b", "c"}
 
     def test_another_owner_does_not_inherit_a_program(self, bench: Bench) -> None:
         bench.bring(shared(A, B))
         other = share("c", users=A.users)
-        bench.refused(shared(other, B), "in_use", bench.used_by(process(1, "a")))
+        bench.refused(shared(other, B), "in_use", bench.used_by(process(GONE + 1, "a")))
 
 
 class TestStanding:
     def test_memory_is_summed_over_a_shares_programs(self, bench: Bench) -> None:
         bench.bring(shared(A, B))
-        found = (process(1, "a", 9_000), process(2, "a", 8_000), process(3, "b", 500), process(4, None, 7))
+        found = (
+            process(GONE + 1, "a", 9_000),
+            process(GONE + 2, "a", 8_000),
+            process(GONE + 3, "b", 500),
+            process(GONE + 4, None, 7),
+        )
         seen = bench.seen(shared(A, B), *found)
         assert (seen["a"].state, seen["a"].memory_used_mib) == ("ok", 17_000)
         assert seen["b"].memory_used_mib == 500
@@ -304,9 +313,9 @@ class TestStanding:
 
     def test_a_sum_of_which_a_part_is_unknown_is_unknown_but_may_be_too_much(self, bench: Bench) -> None:
         bench.bring(shared(A))
-        seen = bench.seen(shared(A), process(1, "a", None), process(2, "a", 100))["a"]
+        seen = bench.seen(shared(A), process(GONE + 1, "a", None), process(GONE + 2, "a", 100))["a"]
         assert (seen.state, seen.memory_used_mib) == ("ok", None)
-        seen = bench.seen(shared(A), process(1, "a", None), process(2, "a", 20_481))["a"]
+        seen = bench.seen(shared(A), process(GONE + 1, "a", None), process(GONE + 2, "a", 20_481))["a"]
         assert (seen.state, seen.memory_used_mib) == ("over", None)
 
     def test_nothing_stands_before_it_was_brought(self, bench: Bench) -> None:
@@ -319,7 +328,7 @@ class TestStanding:
         bench.bring(shared(A, B))
         mps_stand_in.kill_daemon(bench.pipe)
         assert {one.state for one in bench.seen(shared(A, B)).values()} == {"degraded"}
-        bench.refused(shared(A, B), "in_use", bench.used_by(process(1, "a")))
+        bench.refused(shared(A, B), "in_use", bench.used_by(process(GONE + 1, "a")))
         assert bench.bring(shared(A, B))
         assert {one.state for one in bench.seen(shared(A, B)).values()} == {"ok"}
         assert bench.daemon.limits() == (20_480, 100)
@@ -333,6 +342,17 @@ class TestStanding:
         mps_stand_in.kill_daemon(bench.pipe)
         bench.bring(shared(A), bench.used_by(process(server, None, system=True)))
         assert mps_stand_in.ended(handle)
+
+    def test_a_program_with_looser_limits_is_told(self, bench: Bench) -> None:
+        bench.bring(shared(A))
+        settings = bench.sharing.environment(bench.gpu, shared(A), "a")
+        with Program(settings) as good, Program({"CUDA_MPS_PIPE_DIRECTORY": str(bench.pipe)}) as bad:
+            good.connected()
+            bad.connected()
+            assert bench.seen(shared(A), process(good.pid, "a"))["a"].state == "ok"
+            seen = bench.seen(shared(A), process(good.pid, "a"), process(bad.pid, "a"))["a"]
+        assert seen.state == "degraded"
+        assert f"process {bad.pid} " in seen.detail
 
 
 class TestHami:
