@@ -82,7 +82,7 @@ class BookForm(forms.Form):
 
     team = forms.ChoiceField(label=gettext_lazy("Team"), widget=_select())
     pool = forms.ChoiceField(label=gettext_lazy("Pool"), widget=_select())
-    what = forms.ChoiceField(label=gettext_lazy("Slice or GPU"), widget=_select())
+    what = forms.ChoiceField(label=gettext_lazy("Slice, share or GPU"), widget=_select())
     count = forms.IntegerField(
         label=gettext_lazy("How many"),
         initial=1,
@@ -94,19 +94,19 @@ class BookForm(forms.Form):
         widget=_text("number", min="0.25", step="any", inputmode="decimal"),
     )
     share_unit = forms.ChoiceField(
-        label=gettext_lazy("Memory in"),
+        label=gettext_lazy("Unit of memory"),
         choices=list(words.MEMORY_UNITS.items()),
         required=False,
         widget=_select(),
     )
     share_compute = forms.IntegerField(
         label=gettext_lazy("Compute in percent"),
-        help_text=gettext_lazy("Guaranteed at every moment."),
+        help_text=gettext_lazy("Guaranteed wherever limits are kept."),
         required=False,
         widget=_text("number", min="0", max="100", inputmode="numeric"),
     )
     share_limit = forms.IntegerField(
-        label=gettext_lazy("Compute at most"),
+        label=gettext_lazy("Compute at most, in percent"),
         help_text=gettext_lazy("Only batch work may take more than is guaranteed; it yields to the others."),
         required=False,
         widget=_text("number", min="1", max="100", inputmode="numeric"),

@@ -262,8 +262,8 @@ def test_the_form_offers_shares_and_what_keeps_them_apart(cast: Cast, milos: Cli
     page = page_of(milos.get("/book/"))
     assert "H100-80GB, up to 78.6 GiB – MPS: the driver keeps the limits" in page
     assert "8 GiB and 10 % of the compute of H100-80GB; MPS: the driver keeps the limits" in page
-    assert "8 GiB for you, 0 GiB held by others, of 78.6 GiB" in page
-    assert "10 % for you, 0 % held by others, of 100 %" in page
+    assert "8 GiB for you, 0 GiB booked already, of 78.6 GiB" in page
+    assert "10 % for you, 0 % booked already, of 100 %" in page
 
 
 def test_a_kind_that_several_models_have_is_offered_for_any(cast: Cast, milos: Client) -> None:
