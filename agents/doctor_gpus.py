@@ -14,7 +14,7 @@ from agents.attribution import attribute
 from agents.config import Config, boot_id
 from agents.doctor_finding import Finding, note, ok, wrong
 from agents.driver import Driver
-from agents.gpu import DriverRefusal, Gpu, Inventory, Readings
+from agents.gpu import DriverRefusal, Gpu, InstanceReadings, Inventory, Readings
 from agents.openers import openers
 from agents.place import Place
 from agents.plan import span_of
@@ -144,7 +144,8 @@ def _mode(gpu: Gpu) -> str:
 
 
 def _activity(seen: Readings) -> str:
-    sources = {one.source for one in (seen, *seen.instances.values()) if one.activity_pct is not None}
+    parts: list[Readings | InstanceReadings] = [seen, *seen.instances.values()]
+    sources = {one.source for one in parts if one.activity_pct is not None}
     if sources:
         return _("activity is measured by {source}").format(source=", ".join(sorted(sources)))
     return _("activity is not measured")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from gettext import gettext as _
+from typing import Any
 
 import msgspec
 
@@ -114,7 +115,8 @@ def _refused(url: str, node: str, ca_file: str | None) -> str | None:
     try:
         with app.connection_for_read() as connection:
             connection.connect()
-            connection.default_channel.client.ping()
+            channel: Any = connection.default_channel
+            channel.client.ping()
     except Exception as error:  # whatever Redis, kombu or the network raises
         return type(error).__name__ if url in str(error) else str(error) or type(error).__name__
     finally:

@@ -34,7 +34,7 @@ def _ratio(percent: float | None) -> float | None:
 
 
 def _rows(kind: str) -> OfGpu:
-    return lambda gpu, _: gpu.health.remapped and getattr(gpu.health.remapped, kind)
+    return lambda gpu, _: getattr(gpu.health.remapped, kind, None)
 
 
 def _used(one: Instance, seen: InstanceReadings) -> float | None:

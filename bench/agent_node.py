@@ -53,7 +53,7 @@ class DriverTime:
                 self.clock[me] += time.perf_counter() - begun
                 self.cpu[me] += time.thread_time() - cpu
 
-        Library._run = timed  # type: ignore[method-assign]
+        Library._run = timed  # type: ignore[method-assign,assignment]
 
 
 class Clock:
@@ -96,7 +96,7 @@ def tell_applied(driver: DriverTime) -> None:
         say(applied=generation, gpu=uuid, at=at, driver_s=spent - before)
         before = spent
 
-    Ledger.applied = telling  # type: ignore[method-assign]
+    Ledger.applied = telling  # type: ignore[method-assign,assignment]
 
 
 def take_samples(agent: Any, samples: int, driver: DriverTime) -> dict[str, Any]:

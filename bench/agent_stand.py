@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -91,7 +92,7 @@ class Broker:
         with self._server.client() as client:
             client.execute_command("ACL", "SETUSER", USER, "reset", "on", f">{SECRET}", *RULES)
         key = f"node:{NODE}:celery"
-        self._queue = Queue(key, exchange=Exchange("", type="direct"), routing_key=key, no_declare=True)
+        self._queue: Any = Queue(key, exchange=Exchange("", type="direct"), routing_key=key, no_declare=True)
         self._app = Celery("portal", broker=self._server.url, set_as_current=False, fixups=[])
         self._connection = self._app.connection_for_write()
         self._connection.ensure_connection(max_retries=1)
