@@ -34,6 +34,7 @@ class Driver:
         self._opened = False
         self._known: dict[str, Gpu] = {}  # identities by UUID, to name a GPU that no longer answers
         self._gate = Gate()
+        self._geometry = looks.Geometry()
         self._gpm = Gpm()
         self._xids = Xids()
         self._dcgm = dcgm or Dcgm(None)
@@ -74,6 +75,7 @@ class Driver:
 
     def _stop(self) -> None:
         if self._opened:
+            self._geometry.forget()
             self._gpm.forget()
             self._xids.close()
             self._opened = False
@@ -108,7 +110,7 @@ class Driver:
             handles = {pair[1].uuid: pair[0] for _, pair in identified if pair is not None}
             uuids = looks.by_bus_id(self._known.values())
             found = {
-                gpu.uuid: looks.complete_or_lost(device, gpu, handles, uuids)
+                gpu.uuid: looks.complete_or_lost(device, gpu, self._geometry, handles, uuids)
                 for device, gpu in (pair for _, pair in identified if pair is not None)
             }
         lost = [replace(gpu, lost=True) for uuid, gpu in self._known.items() if uuid not in found]
@@ -124,7 +126,7 @@ class Driver:
         not there."""
         with self._asked():
             index, device = self._find(uuid)
-            return looks.complete(device, self._identify(device, index))
+            return looks.complete(device, self._identify(device, index), self._geometry)
 
     def readings(self) -> dict[str, Readings]:
         """Instant values by GPU UUID; lost GPUs are left out. Cheap: meant for every 2 s."""
@@ -237,11 +239,16 @@ class Driver:
             try:
                 nvml_mig.destroy_instance(handle)
             except nvml.Error as error:
-                holders = [one.processes for one in looks.instances(device) or () if one.gi == gi]
+                holders = [
+                    one.processes
+                    for one in looks.instances(device, uuid, self._geometry) or ()
+                    if one.gi == gi
+                ]
                 raise refusal(error.value, str(error), (holders and holders[0]) or ()) from error
 
     def _forget(self, uuid: str) -> None:
         """What was kept of a GPU that may have been reset."""
+        self._geometry.forget(uuid)
         self._gpm.forget(uuid)
         self._xids.forget(uuid)
 
@@ -286,7 +293,7 @@ class Driver:
     def _read_back(self, uuid: str, gi: int) -> Instance | None:
         """The instance as a fresh handle shows it; one without a MIG UUID does not count."""
         _, device = self._find(uuid)
-        shown = looks.instances(device) or ()
+        shown = looks.instances(device, uuid, self._geometry) or ()
         return next((one for one in shown if one.gi == gi and one.mig_uuid is not None), None)
 
 

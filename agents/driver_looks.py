@@ -14,7 +14,7 @@ from agents import nvml, nvml_health, nvml_mig
 from agents.dcgm import Dcgm
 from agents.gpu import DriverRefusal, Gpu, Instance, InstanceReadings, Readings
 from agents.nvml_gpm import Activity
-from pool.core.wire import Link, Process
+from pool.core.wire import Link, Offer, Process
 
 _CODES = {
     nvml.NOT_SUPPORTED: "not_supported",
@@ -27,10 +27,34 @@ _CODES = {
 _MIB, _MB = 1024 * 1024, 1_000_000
 
 
-def complete_or_lost(device: Any, gpu: Gpu, handles: Mapping[str, Any], uuids: Mapping[str, str]) -> Gpu:
+class Geometry:
+    """Profiles and offers of each GPU: they stay the same while it is in one mode under one driver, and
+    asking for them is most of a look."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[Any, ...], tuple[Offer, ...]]] = {}
+
+    def of(self, device: Any, uuid: str) -> tuple[tuple[Any, ...], tuple[Offer, ...]]:
+        """Raises pynvml's errors."""
+        kept = self._kept.get(uuid)
+        if kept is None:
+            profiles = nvml_mig.profiles(device)
+            kept = profiles, nvml_mig.offers(device, profiles)
+            if kept[1]:
+                self._kept[uuid] = kept
+        return kept
+
+    def forget(self, uuid: str | None = None) -> None:
+        """Of one GPU, or of all."""
+        self._kept = {} if uuid is None else {its: kept for its, kept in self._kept.items() if its != uuid}
+
+
+def complete_or_lost(
+    device: Any, gpu: Gpu, geometry: Geometry, handles: Mapping[str, Any], uuids: Mapping[str, str]
+) -> Gpu:
     """The GPU with all that can be read of it and of its wiring; `lost` when it stops answering."""
     try:
-        whole = complete(device, gpu)
+        whole = complete(device, gpu, geometry)
         links = _wiring(device, whole, handles, uuids)
         return replace(whole, health=replace(whole.health, links=links))
     except nvml.Error as error:
@@ -38,10 +62,11 @@ def complete_or_lost(device: Any, gpu: Gpu, handles: Mapping[str, Any], uuids: M
         return replace(gpu, lost=True)
 
 
-def complete(device: Any, gpu: Gpu) -> Gpu:
+def complete(device: Any, gpu: Gpu, geometry: Geometry) -> Gpu:
     """All but its wiring."""
     capable, mig, pending = _mode(device)
-    offers = (nvml.optional(nvml_mig.offers, device) or ()) if capable else ()
+    known = nvml.optional(geometry.of, device, gpu.uuid) if capable else None
+    offers = known[1] if known else ()
     fabric = nvml_health.fabric(device)
     return replace(
         gpu,
@@ -50,7 +75,7 @@ def complete(device: Any, gpu: Gpu) -> Gpu:
         mig_pending=pending,
         grid=max((max(offer.starts) + offer.size for offer in offers), default=None),
         offers=offers,
-        instances=instances(device) if mig else (None if capable is None else ()),
+        instances=instances(device, gpu.uuid, geometry) if mig else (None if capable is None else ()),
         processes=nvml.running(device),
         fabric_cluster=fabric.cluster,
         fabric_clique=fabric.clique,
@@ -83,11 +108,11 @@ def by_bus_id(gpus: Iterable[Gpu]) -> dict[str, str]:
     return {gpu.pci_bus_id.upper(): gpu.uuid for gpu in gpus if gpu.pci_bus_id}
 
 
-def instances(device: Any) -> tuple[Instance, ...] | None:
+def instances(device: Any, uuid: str, geometry: Geometry) -> tuple[Instance, ...] | None:
     """None when they cannot be read, also when they change faster than one can look."""
     for _ in range(3):
         try:
-            return nvml_mig.instances(device)
+            return nvml_mig.instances(device, geometry.of(device, uuid)[0])
         except nvml.Error as error:
             nvml.raise_if_gone(error)
             if error.value not in (nvml.INVALID_ARGUMENT, nvml.NOT_FOUND):

@@ -6,7 +6,7 @@ Conventions as in nvml.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pynvml as n
@@ -19,10 +19,16 @@ from pool.core.wire import Offer
 _PROFILES = range(64)
 
 
-def offers(device: Any) -> tuple[Offer, ...]:
-    """Profiles with their placements; a driver may answer only in MIG mode."""
+def profiles(device: Any) -> tuple[Any, ...]:
+    """What kinds of GPU instances there are, in NVML's own structs; () where the driver answers only in
+    MIG mode. They stay as they are for as long as the driver is loaded."""
+    return tuple(_profiles(device))
+
+
+def offers(device: Any, profiles: Iterable[Any]) -> tuple[Offer, ...]:
+    """Profiles with their placements."""
     found = []
-    for info in _profiles(device):
+    for info in profiles:
         places = _placements(device, info.id)
         if places:
             size = places[0].size
@@ -64,12 +70,12 @@ def _placements(device: Any, profile_id: int) -> list[Any]:
     return list(places)[: count.value]
 
 
-def instances(device: Any) -> tuple[Instance, ...]:
+def instances(device: Any, profiles: Iterable[Any]) -> tuple[Instance, ...]:
     """All GPU instances by start, whoever made them. Raises INVALID_ARGUMENT or NOT_FOUND
     when one goes away between two questions."""
     migs = mig_devices(device)
     found = []
-    for profile in _profiles(device):
+    for profile in profiles:
         # The driver takes no length here: the array must hold whatever this profile can have.
         handles = (n.c_nvmlGpuInstance_t * max(profile.instanceCount, 16))()
         count = ctypes.c_uint(0)

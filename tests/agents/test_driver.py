@@ -69,6 +69,19 @@ class TestLook:
         one.set_mig_mode(off.uuid, True)
         assert one.gpu(off.uuid).grid == 8
 
+    def test_offers_are_asked_for_once_until_the_mode_or_the_driver_changes(self, driver: Open) -> None:
+        one, folder = driver("1xA100-40GB")
+        (gpu,) = one.look().gpus
+        simulator_world.fail_next(folder, "nvmlDeviceGetGpuInstanceProfileInfoV", 999)
+        assert one.look().gpus[0].offers == gpu.offers
+        one.set_mig_mode(gpu.uuid, True)
+        assert one.gpu(gpu.uuid).offers == ()
+        assert one.gpu(gpu.uuid).offers == gpu.offers
+        simulator_world.fail_next(folder, "nvmlDeviceGetGpuInstanceProfileInfoV", 999)
+        one.close()
+        one.open()
+        assert one.gpu(gpu.uuid).offers == ()
+
     def test_a_gpu_that_cannot_be_asked_about_mig_is_unknown_and_not_off(self, driver: Open) -> None:
         one, folder = driver("1xH100-80GB")
         simulator_world.fail_next(folder, "nvmlDeviceGetMigMode", 999)
@@ -336,6 +349,6 @@ class TestOlderDrivers:
         one, folder = driver("1xA100-40GB", mig=(0,))
         simulator_world.fail_next(folder, "nvmlDeviceGetGpuInstanceProfileInfoV", 999)
         with pytest.raises(nvml.Error) as caught:
-            nvml_mig.offers(nvml.device(0))
+            nvml_mig.profiles(nvml.device(0))
         assert caught.value.value == 999
         assert one.look().gpus[0].grid == 8
