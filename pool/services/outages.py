@@ -63,33 +63,42 @@ def _end(rows: Sequence[Outage], now: datetime) -> int:
 
 
 def overdue(pool_id: int, now: datetime) -> QuerySet[Reservation]:
-    """Active bookings whose GPU has been gone for the pool's time."""
-    if not _open(pool_id).exists():
+    """Bookings of which a GPU has been gone for the pool's time: active, or starts that cannot be moved.
+
+    A start is moved as long as none of its slices was seen (starts.stranded).
+    """
+    lost = Fault.objects.filter(gpu__node__pool=pool_id, cleared_at=None, action=Action.LOST)
+    if not lost.exists():
         return Reservation.objects.none()
-    minutes = Pool.objects.values_list("lost_minutes", flat=True).get(pk=pool_id)
-    long = _open(pool_id).filter(GONE, reservation=OuterRef("pk"))
-    late = long.filter(period__startswith__lte=now - timedelta(minutes=minutes))
-    return Reservation.objects.filter(Exists(late), pool=pool_id, state=State.ACTIVE).order_by("pk")
+    late = now - timedelta(minutes=Pool.objects.values_list("lost_minutes", flat=True).get(pk=pool_id))
+    long = _open(pool_id).filter(GONE, reservation=OuterRef("pk"), period__startswith__lte=late)
+    held = Allocation.objects.filter(reservation=OuterRef("pk"), holds=True)
+    there = held.filter(GONE, Exists(lost.filter(gpu=OuterRef("gpu"), last_at__lte=late)))
+    stuck = Exists(there.filter(wanted_at__lte=late)) & Exists(held.filter(ready_at__isnull=False))
+    rows = Reservation.objects.filter(
+        (Q(state=State.ACTIVE) & Exists(long)) | (Q(state=State.STARTING) & stuck), pool=pool_id
+    )
+    return rows.order_by("pk")
 
 
 def fail(pool: Pool, rows: Sequence[Reservation], *, now: datetime) -> set[int]:
     """They fail, and what may be done again is first in the line; the GPUs to be commanded.
 
     The unusable time ends here. What is left of a booking is counted from the
-    moment at which its GPU went.
+    moment at which its GPU went; of one that never began nothing is used.
     """
     if not rows:
         return set()
     opened = list(_open(pool.pk).filter(reservation__in=rows).select_related("reservation"))
-    since: dict[object, datetime] = {}
+    since = {row.pk: now if row.started_at else row.period.lower for row in rows}
     for one in opened:
-        since[one.reservation_id] = min(one.period.lower, since.get(one.reservation_id, one.period.lower))
+        since[one.reservation_id] = min(one.period.lower, since[one.reservation_id])
     gone = Allocation.objects.filter(GONE, reservation__in=rows, holds=True)
     touched = reservations.fail(rows, set(gone.values_list("pk", flat=True)), Reason.GPU_LOST, now=now)
     _end(opened, now)
     for row in rows:
         if row.restartable:
-            waiting.restart(row, since.get(row.pk, now), now=now)
+            waiting.restart(row, since[row.pk], now=now)
     return touched
 
 

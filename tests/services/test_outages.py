@@ -6,9 +6,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from pool.core import wire
 from pool.core.shapes import Class, GpuAsk
 from pool.models import Allocation, Command, Event, Fault, Gpu, GpuState, Outage, Pool, Reservation
-from pool.services import lanes, outages, reservations
+from pool.queries import clock
+from pool.services import health, lanes, outages, reservations
+from tests.cast import Cast, enrol_node
 from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene, seen, settle
 
 pytestmark = pytest.mark.django_db
@@ -157,6 +160,21 @@ def test_what_it_has_on_other_gpus_ends_first(two_nodes: Scene) -> None:
     assert state(booked) == ("failed", "gpu_lost")
 
 
+def test_a_start_that_cannot_be_moved_fails_too_and_its_whole_time_is_left(two_nodes: Scene) -> None:
+    booked = two_nodes.book(GpuAsk(count=2), klass=Class.BATCH, duration=hours(3))
+    seen_gpu, unseen = gpus_of(booked)
+    settle(two_nodes.pool, seen_gpu)
+    lose(unseen)
+    lanes.due(now=LATE - timedelta(seconds=1))
+    assert state(booked)[0] == "starting"
+    lanes.due(now=LATE)
+    assert state(booked) == ("ending", "gpu_lost")
+    again = successor(booked)
+    assert again.period.upper - again.period.lower == hours(3)
+    settle(two_nodes.pool, seen_gpu, now=LATE + MINUTE)
+    assert state(booked) == ("failed", "gpu_lost")
+
+
 # --- What is done again --------------------------------------------------------------
 
 
@@ -230,3 +248,44 @@ def test_a_report_that_finds_the_gpu_settles_nothing_of_what_failed(two_nodes: S
     gpu.refresh_from_db()
     settle(two_nodes.pool, gpu, seen(gpu, held=[str(Allocation.objects.get().pk)]), now=LATE + MINUTE)
     assert state(booked) == ("failed", "gpu_lost")
+
+
+# --- As reports tell it -----------------------------------------------------------------
+
+
+def test_from_the_xid_to_the_restart_elsewhere_and_the_return_of_the_gpu(cast: Cast) -> None:
+    """All of it with reports: lost, told, failed, restarted on the other node, given back."""
+    nodes = [enrol_node(cast.main, name, use="whole") for name in ("a", "b")]
+    now = clock.now()
+    booked = reservations.book(
+        actor=cast.lena,
+        team="vision",
+        pool="main",
+        ask=GpuAsk(count=1),
+        duration=hours(4),
+        klass=Class.BATCH,
+        now=now,
+    )
+    for node in nodes:
+        node.follow(now=now)
+    assert state(booked)[0] == "active"
+    hit, other = sorted(nodes, key=lambda node: node.gpus[0].uuid != gpus_of(booked)[0].uuid)
+    card = hit.gpus[0]
+    xid = wire.Happened(n=1, kind="xid", at=now, gpu=card.uuid, data={"xid": 79})
+    card.lost = True
+    hit.send(hit.report(happened=(xid,)), now=now + MINUTE)
+    assert state(booked) == ("active", "gpu_lost")
+    lanes.due(now=now + 16 * MINUTE)
+    assert state(booked) == ("failed", "gpu_lost")
+    lanes.due(now=now + 16 * MINUTE + timedelta(seconds=2))
+    again = successor(booked)
+    other.follow(now=now + 17 * MINUTE)
+    assert (state(again)[0], gpus_of(again)[0].uuid) == ("active", other.gpus[0].uuid)
+    assert again.period.upper - again.period.lower == hours(4) - MINUTE
+    card.lost = False
+    hit.reboot()
+    for _ in range(6):
+        hit.follow(now=now + 18 * MINUTE)
+    health.give_back(actor=cast.otto, gpu=card.uuid, now=now + 19 * MINUTE)
+    assert not Fault.objects.filter(cleared_at=None).exists()
+    assert hit.gpus[0].held == ()
