@@ -17,7 +17,7 @@ from agents import nvml
 
 #: Samples nearer to one another than this measure nothing (nvml.h).
 SHORTEST_S = 0.1
-_PERCENT = 100.0
+_PERCENT, _SLACK = 100.0, 1.01
 #: Metric and its highest value that makes sense; rates are MiB/s (nvml.h) and below 16 TiB/s.
 _INSTANCE = (
     (n.NVML_GPM_METRIC_GRAPHICS_UTIL, _PERCENT),
@@ -147,4 +147,5 @@ def _value(metric: Any, most: float) -> float | None:
     value = metric.value
     if metric.nvmlReturn != n.NVML_SUCCESS or not math.isfinite(value):
         return None
-    return round(float(value), 2) if 0 <= value <= most else None
+    # Counters that are read one after the other may give a hair more than everything.
+    return round(min(float(value), most), 2) if 0 <= value <= most * _SLACK else None

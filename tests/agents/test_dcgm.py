@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents import dcgm, simulator
 from agents.dcgm import Dcgm, parse
@@ -103,6 +105,13 @@ class TestParse:
     )
     def test_nonsense_is_left_out_alone(self, bad: str) -> None:
         assert parse(bad + line(ENGINES, "GPU-b", 0.5) + bad) == {("GPU-b", None): (50.0, None)}
+
+    @given(
+        st.lists(st.one_of(st.text(), st.text().map(lambda text: f'{ENGINES}{{UUID="GPU-a",{text}}} 0.5')))
+    )
+    def test_no_page_breaks_it(self, lines: list[str]) -> None:
+        for engines, memory in parse("\n".join(lines)).values():
+            assert all(percent is None or 0 <= percent <= 100 for percent in (engines, memory))
 
 
 class TestReading:

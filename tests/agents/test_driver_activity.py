@@ -143,7 +143,7 @@ class TestWholeGpus:
             one.readings()
         assert one.readings()[uuid].activity_pct == 0.0
 
-    @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.5, 100.5])
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.5, 101.5])
     def test_a_figure_that_makes_no_sense_is_none(
         self, driver: Open, clock: list[float], monkeypatch: pytest.MonkeyPatch, value: float
     ) -> None:
@@ -152,6 +152,15 @@ class TestWholeGpus:
         one.readings()
         clock[0] += 2
         assert next(iter(one.readings().values())).activity_pct is None
+
+    def test_a_hair_more_than_everything_is_everything(
+        self, driver: Open, clock: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(simulator._CALLS, "nvmlGpmMetricsGet", _answer(100.4))
+        one, _ = driver("1xH100-80GB")
+        one.readings()
+        clock[0] += 2
+        assert next(iter(one.readings().values())).activity_pct == 100.0
 
     def test_buffers_are_given_back(self, driver: Open, clock: list[float]) -> None:
         one, _ = driver("1xH100-80GB", mig=(0,))
