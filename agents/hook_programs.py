@@ -47,7 +47,7 @@ def programs(folder: Path) -> Iterator[Path]:
     """The programs of a folder in the order of their names; one that others can change is passed over."""
     try:
         found = sorted(folder.iterdir())
-        if found and not _is_safe(folder):
+        if found and not (_is_safe(folder) and _is_safe(folder.parent)):
             log.error("%s can be changed by others: nothing in it is run", folder)
             return
     except OSError:

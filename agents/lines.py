@@ -1,9 +1,9 @@
-"""One line to terminals: to a holder before the end and at a notice, to users of a GPU that nobody booked."""
+"""Lines to terminals: before the end, at a notice, over the booked memory, and on a GPU nobody booked."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from gettext import gettext as _
@@ -13,13 +13,13 @@ import msgspec
 
 from agents import terminals
 from agents.attribution import booked, everything_on
-from agents.ending import is_foreign
+from agents.ending import NO_SHARES, OVER, is_foreign
 from agents.gpu import Gpu
 from agents.happened import Log
 from agents.place import Place, write_whole
 from agents.record import Ledger
 from agents.stays import Stays
-from pool.core.wire import Stay
+from pool.core.wire import ShareSeen, Stay
 
 log = logging.getLogger("agents.lines")
 
@@ -61,9 +61,10 @@ class Lines:
         self._uid_of = uid_of
         self._said = _load(self._path)
 
-    def step(self, gpus: Sequence[Gpu]) -> None:
-        """Asked at each report by the watch, with GPUs whose processes are attributed."""
-        due = [*self._to_holders(), *self._to_foreigners(gpus)]
+    def step(self, gpus: Sequence[Gpu], shares: Mapping[str, Sequence[ShareSeen]] = NO_SHARES) -> None:
+        """Asked at each report by the watch, with GPUs whose processes are attributed, and the shares in
+        force by GPU UUID."""
+        due = [*self._to_holders(), *self._to_greedy(shares), *self._to_foreigners(gpus)]
         # What is no longer due may be told again; while the portal is away nothing is known to be over.
         said = {one.key for one in due} & self._said if self._stays.here() else set(self._said)
         for one in due:
@@ -92,12 +93,31 @@ class Lines:
             if stay.end is not None and now < stay.end <= now + BEFORE_END:
                 yield self._line(stay, "end", stay.end, _ends(stay, stay.end, now))
 
-    def _line(self, stay: Stay, what: str, at: datetime, text: str) -> Line:
+    def _to_greedy(self, shares: Mapping[str, Sequence[ShareSeen]]) -> Iterator[Line]:
+        """Whose share takes more memory than was booked; once until it no longer does."""
+        if not self._stays.policy.lines:
+            return
+        for one in (one for some in shares.values() for one in some if one.state == OVER):
+            stay = self._stays.of(one.allocation)
+            if stay is not None:
+                key = f"memory {one.allocation}"
+                yield Line(key, self._uids(stay), self._greedy_text(one), stay.gpu, stay.allocation)
+
+    def _greedy_text(self, one: ShareSeen) -> str:
+        text = _("Your share of a GPU takes more memory than was booked ({used} MiB); please give it back.")
+        policy = self._stays.policy
+        if policy.over_memory == "end":
+            text += " " + _("Otherwise what runs there is ended in {minutes} min.")
+        return text.format(used=one.memory_used_mib, minutes=max(1, round(policy.over_grace_s / 60)))
+
+    def _uids(self, stay: Stay) -> tuple[int, ...]:
         found = (self._uid_of(user) for user in stay.users)
-        uids = tuple(sorted({uid for uid in found if uid is not None}))
+        return tuple(sorted({uid for uid in found if uid is not None}))
+
+    def _line(self, stay: Stay, what: str, at: datetime, text: str) -> Line:
         # By reservation: a booking of eight GPUs ends once.
         key = f"{what} {stay.reservation} {at.isoformat()}"
-        return Line(key, uids, text, stay.gpu, stay.allocation)
+        return Line(key, self._uids(stay), text, stay.gpu, stay.allocation)
 
     def _to_foreigners(self, gpus: Sequence[Gpu]) -> Iterator[Line]:
         """Only while the portal says who booked what, and on GPUs that are the pool's to give."""

@@ -267,7 +267,7 @@ class Watch:
         gpus = seen.inventory.gpus
         self._beside(lambda: self._parts.hooks.notice(seen.in_force))
         self._beside(lambda: self._parts.ending.step(gpus, seen.shares))
-        self._beside(lambda: self._parts.lines.step(gpus))
+        self._beside(lambda: self._parts.lines.step(gpus, seen.shares))
 
     def _beside(self, step: Callable[[], None]) -> None:
         """A part that fails silences no report."""

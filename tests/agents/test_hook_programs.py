@@ -89,6 +89,9 @@ def test_what_others_can_change_is_not_run(folder: Path, mode: int, caplog: pyte
     assert [path.name for path in programs(folder)] == ["ok"]
     folder.chmod(mode)
     assert list(programs(folder)) == []
+    folder.chmod(0o755)
+    folder.parent.chmod(mode)
+    assert list(programs(folder)) == []
     assert "can be changed by others" in caplog.text
 
 

@@ -14,7 +14,7 @@ from agents import terminals
 from agents.gpu import Gpu
 from agents.happened import Log
 from agents.lines import Lines
-from pool.core.wire import Process
+from pool.core.wire import Process, ShareSeen
 from tests.agents.people import GPU, NOON, Node, gpu, held, process, stay
 from tests.agents.test_terminals import Terminal
 
@@ -40,10 +40,10 @@ class Scene(Node):
         self.said.append((uid, line))
         return 1
 
-    def step(self, *gpus: Gpu) -> list[int]:
+    def step(self, *gpus: Gpu, shares: Any = None) -> list[int]:
         """Whom a step tells something."""
         self.said.clear()
-        self.lines.step(gpus)
+        self.lines.step(gpus, shares or {})
         return [uid for uid, _ in self.said]
 
 
@@ -141,6 +141,33 @@ def test_a_holder_is_told_also_while_the_portal_is_away(scene: Scene) -> None:
     scene.clock += 1000
     scene.now = END - timedelta(minutes=5)
     assert scene.step() == [1001]
+
+
+# --- Too much memory ----------------------------------------------------------
+
+
+def over(state: str = "over") -> dict[str, list[ShareSeen]]:
+    return {GPU: [ShareSeen(allocation="a", state=state, memory_used_mib=1500)]}
+
+
+@pytest.mark.parametrize(("policy", "ends"), [("warn", False), ("end", True)])
+def test_who_takes_too_much_memory_is_told_once_and_what_will_happen(
+    scene: Scene, policy: Any, ends: bool
+) -> None:
+    scene.hear(stay("a"), over_memory=policy, over_grace_s=300)
+    assert scene.step(shares=over()) == [1001]
+    assert "1500 MiB" in scene.said[0][1]
+    assert ("ended in 5 min" in scene.said[0][1]) is ends
+    assert scene.step(shares=over()) == []
+    assert scene.step(shares=over("ok")) == []
+    assert scene.step(shares=over()) == [1001]
+
+
+def test_a_share_that_nothing_is_known_of_has_nobody_to_tell(scene: Scene) -> None:
+    scene.hear()
+    assert scene.step(shares=over()) == []
+    scene.hear(stay("a"), lines=False)
+    assert scene.step(shares=over()) == []
 
 
 # --- Users of an unbooked GPU -------------------------------------------------
