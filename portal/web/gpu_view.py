@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Mine = frozenset[UUID]
 
+#: What is known of such a GPU is not of now.
+SILENT = frozenset({"unknown", "lost", "retired"})
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -190,18 +193,21 @@ def _place(cell: Cell, mine: Mine, observed: str, mig_uuid: str) -> Place:
 
 
 def tiles(gpu: Gpu) -> tuple[Tile, ...]:
-    """The four readings of the last report; none of a GPU that is not heard any more."""
+    """The readings of the last report; none of a GPU that is not heard any more."""
     state = getattr(gpu, "state", None)
-    silent = _why(gpu) in ("unknown", "lost", "retired")
+    silent = _why(gpu) in SILENT
     readings: Mapping[str, Any] = {} if state is None or silent else state.readings
     while_mig = _("not available while MIG is on") if state is not None and state.mig else ""
     total = gpu.memory_mib / 1024 if gpu.memory_mib else 0
-    return (
+    measured = (
         _tile(_("Utilisation"), readings.get("utilization_pct"), "%", whole=100, why=while_mig),
         _tile(_("Memory used"), readings.get("memory_used_mib"), "GiB", whole=total, divide=1024),
         _tile(_("Power"), readings.get("power_w"), "W"),
         _tile(_("Temperature"), readings.get("temperature_c"), "°C"),
     )
+    if "activity_pct" not in readings:
+        return measured
+    return (*measured, _tile(_("Engines busy"), readings["activity_pct"], "%", whole=100))
 
 
 def _tile(
