@@ -189,6 +189,8 @@ def chosen(gpu: GpuView, ask: Ask, account: str | None = None) -> Fit:
     if isinstance(ask, GpuAsk):
         return None
     if isinstance(ask, ShareAsk):
+        if gpu.one_user and account is None:
+            raise ValueError("a share of this GPU belongs to an account")
         return shares.portion(ask, gpu.shareable_mib, account if gpu.one_user else None)
     if ask.profile is None:
         return smallest(gpu.profiles, ask.memory_mib, ask.compute_slices)

@@ -243,6 +243,11 @@ def test_the_first_time_is_when_the_ledger_has_room_again() -> None:
     assert first_time([full], ask(41, 50), span(0, 2), at(8)) == at(5)
 
 
+def test_a_share_that_needs_an_account_is_never_placed_without_one() -> None:
+    with pytest.raises(ValueError, match="account"):
+        candidates([card(sharing=Sharing.MPS, one_user=True)], ask(), span(0, 1))
+
+
 def test_unknown_memory_gives_no_shares() -> None:
     unmeasured = replace(card(), memory_mib=None)
     assert shortfall([unmeasured], ask(), span(0, 1)).counts == {"memory_unknown": 1}
