@@ -73,7 +73,7 @@ def _placements(device: Any, profile_id: int) -> list[Any]:
 def instances(device: Any, profiles: Iterable[Any]) -> tuple[Instance, ...]:
     """All GPU instances by start, whoever made them. Raises INVALID_ARGUMENT or NOT_FOUND
     when one goes away between two questions."""
-    migs = mig_devices(device)
+    migs = _mig_devices(device)
     found = []
     for profile in profiles:
         # The driver takes no length here: the array must hold whatever this profile can have.
@@ -86,16 +86,26 @@ def instances(device: Any, profiles: Iterable[Any]) -> tuple[Instance, ...]:
     return tuple(sorted(found, key=lambda one: (one.start, one.gi)))
 
 
-def mig_devices(device: Any) -> dict[int, dict[int, Any]]:
-    """MIG device handles by GPU instance id and compute instance id; indices may have holes."""
+def _mig_devices(device: Any) -> dict[int, dict[int, Any]]:
+    """MIG device handles by GPU instance id and compute instance id."""
     migs: dict[int, dict[int, Any]] = {}
-    for index in range(n.nvmlDeviceGetMaxMigDeviceCount(device)):
-        try:
-            mig = n.nvmlDeviceGetMigDeviceHandleByIndex(device, index)
-        except n.NVMLError_NotFound:
-            continue
+    for mig in _handles(device):
         migs.setdefault(n.nvmlDeviceGetGpuInstanceId(mig), {})[n.nvmlDeviceGetComputeInstanceId(mig)] = mig
     return migs
+
+
+def one_of_each(device: Any) -> dict[int, Any]:
+    """A MIG device handle of each GPU instance by its id, for what its compute instances share."""
+    return {n.nvmlDeviceGetGpuInstanceId(mig): mig for mig in _handles(device)}
+
+
+def _handles(device: Any) -> Iterator[Any]:
+    """By index, which may have holes."""
+    for index in range(n.nvmlDeviceGetMaxMigDeviceCount(device)):
+        try:
+            yield n.nvmlDeviceGetMigDeviceHandleByIndex(device, index)
+        except n.NVMLError_NotFound:
+            continue
 
 
 def _instance(info: Any, profile: Any, migs: dict[int, Any]) -> Instance:

@@ -40,8 +40,8 @@ def readings(device: Any) -> Readings:
 
 def instances(device: Any) -> dict[int, InstanceReadings]:
     """By GPU instance id; {} without MIG, and while instances come and go under the question."""
-    migs = nvml.optional(nvml_mig.mig_devices, device) or {}
-    return {gi: _instance(next(iter(inner.values()))) for gi, inner in migs.items()}
+    migs = nvml.optional(nvml_mig.one_of_each, device) or {}
+    return {gi: _instance(mig) for gi, mig in migs.items()}
 
 
 def _instance(mig: Any) -> InstanceReadings:

@@ -89,7 +89,7 @@ class TestInstances:
         one, folder = driver("1xH100-80GB", mig=(0,))
         uuid = one.look().gpus[0].uuid
         one.create(uuid, 19, 0, 1)
-        simulator_world.fail_next(folder, "nvmlDeviceGetComputeInstanceId", 2)
+        simulator_world.fail_next(folder, "nvmlDeviceGetGpuInstanceId", 2)
         assert one.readings()[uuid].instances == {}
         assert len(one.readings()[uuid].instances) == 1
 
