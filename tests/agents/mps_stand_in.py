@@ -24,36 +24,39 @@ CONTROL, SERVER = "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
 MOST_CLIENTS = 48
 
 
+#: The control program, asked many times: it imports little, and starts the daemon through this file.
+_PROGRAM = """#!{python} -SE
+import os, socket, sys
+os.environ["MPS_STAND_IN_BIN"] = {folder!r}
+if "-d" in sys.argv:
+    os.execv({python!r}, [{python!r}, "-SE", {file!r}, "start", *sys.argv[1:]])
+try:
+    os.chdir(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+    for command in sys.stdin.read().splitlines():
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect("control")
+            line.sendall(b"command " + command.encode())
+            line.shutdown(socket.SHUT_WR)
+            sys.stdout.write(line.makefile().read())
+except OSError:
+    sys.exit("Cannot find MPS control daemon process")
+"""
+
+
 def install(root: Path) -> Path:
     """Put the control program and the server into a machine's root."""
     folder = root / "usr/bin"
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / CONTROL
-    start = f"MPS_STAND_IN_BIN={folder} exec {sys.executable} -S -E {Path(__file__).resolve()} control"
-    program.write_text(f'#!/bin/sh\n{start} "$@"\n')
+    file = str(Path(__file__).resolve())
+    program.write_text(_PROGRAM.format(python=sys.executable, folder=str(folder), file=file))
     program.chmod(0o755)
     shutil.copy(shutil.which("sleep") or "/bin/sleep", folder / SERVER)
     return program
 
 
-def control(words: list[str]) -> int:
-    """`nvidia-cuda-mps-control`."""
-    if "-d" in words:
-        return _start([word for word in words if word != "-d"])
-    for line in sys.stdin.read().splitlines():
-        try:
-            with _connected() as line_to:
-                line_to.sendall(json.dumps({"command": line}).encode() + b"\n")
-                answer = line_to.makefile().readline()
-        except OSError:
-            print("Cannot find MPS control daemon process")
-            return 1
-        if answer.strip():
-            print(json.loads(answer))
-    return 0
-
-
 def _start(words: list[str]) -> int:
+    """`nvidia-cuda-mps-control -d`."""
     noted = Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"]) / f"{CONTROL}.pid"
     if noted.exists():
         print("An instance of this daemon is already running", file=sys.stderr)
@@ -63,7 +66,7 @@ def _start(words: list[str]) -> int:
     me = str(Path(__file__).resolve())
     ready, write = os.pipe()
     subprocess.Popen(
-        [CONTROL, me, "daemon", str(write), *words],
+        [CONTROL, "-SE", me, "daemon", str(write), *words],
         executable=sys.executable,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -154,11 +157,12 @@ class Daemon:
         if not said:
             self.leave(line)
             return False
+        if said.startswith(b"command "):
+            answer = self.obey(said.decode().split()[1:])
+            line.sendall(f"{answer}\n".encode() if answer else b"")
+            return False
         ask = json.loads(said)
-        if "command" in ask:
-            answer = self.obey(ask["command"].split())
-            line.sendall(json.dumps(answer).encode() + b"\n" if answer else b"\n")
-        elif "alloc" in ask:
+        if "alloc" in ask:
             client = self.clients[line]
             fits = client.memory is None or client.used + ask["alloc"] <= client.memory
             client.used += ask["alloc"] if fits else 0
@@ -344,8 +348,8 @@ def _lives(pid: int) -> bool:
 
 if __name__ == "__main__":
     role, *rest = sys.argv[1:]
-    if role == "control":
-        sys.exit(control(rest))
+    if role == "start":
+        sys.exit(_start([word for word in rest if word != "-d"]))
     if role == "daemon":
         Daemon("-multiuser-server" in rest).serve(int(rest[0]))
     if role == "client":
