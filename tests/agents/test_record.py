@@ -6,11 +6,12 @@ import os
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agents import record
 from agents.place import Place
-from agents.record import GpuRecord, Ledger, Made
+from agents.record import GpuRecord, Ledger, Made, Whole
 from tests.agents.stand_in import command, slice_
 
 MADE = Made(profile_id=19, start=0, size=1, allocation="a", owner="o")
@@ -93,3 +94,57 @@ def test_rules_are_news_only_once(place: Place) -> None:
 def test_the_record_is_for_its_owner_only(place: Place) -> None:
     Ledger(place, "b").put("GPU-1", MADE)
     assert stat.S_IMODE(os.stat(place.record).st_mode) == 0o600
+
+
+class TestWholeGpus:
+    def test_whom_a_gpu_was_handed_to_outlives_a_boot(self, place: Place) -> None:
+        before = Ledger(place, "boot-1")
+        before.hand("GPU-1", Whole(allocation="w", owner="o"))
+        after = Ledger(place, "boot-2")
+        assert after.gpu("GPU-1").has_whole("w")
+        assert not after.gpu("GPU-1").has_whole("other")
+
+    def test_a_record_of_the_former_version_counts_by_what_was_applied(self, place: Place) -> None:
+        """As it was written before the holder of a whole GPU was on record."""
+        place.record.write_text(
+            '{"boot_id":"b","gpus":{"GPU-1":{"wanted":{"wire":1,"id":"c","node":"node-1","gpu":"GPU-1",'
+            '"generation":4,"layout":{"mig":false,"held":[{"allocation":"w","owner":"o","profile":null,'
+            '"profile_id":null,"start":0,"size":8,"phase":"run"}]}},"applied":4,"made":[]}},'
+            '"manage":["GPU-1"],"frozen":false}'
+        )
+        gpu = Ledger(place, "b").gpu("GPU-1")
+        assert gpu.has_whole("w")
+        assert (gpu.reset, gpu.whole, gpu.compute_mode) == (0, None, None)
+        assert gpu.wanted is not None
+        assert gpu.wanted.layout.held[0].share is None
+
+
+class TestResets:
+    def test_a_reset_takes_the_instances_and_the_compute_mode(self, place: Place) -> None:
+        ledger = Ledger(place, "b")
+        ledger.put("GPU-1", MADE)
+        ledger.closed("GPU-1", "default")
+        ledger.reset("GPU-1", 3)
+        assert ledger.gpu("GPU-1") == GpuRecord(reset=3)
+        assert Ledger(place, "b").gpu("GPU-1").reset == 3
+
+    def test_a_boot_carries_out_what_was_wanted(self, place: Place) -> None:
+        ledger = Ledger(place, "boot-1")
+        wanted = command("GPU-1", 7)
+        layout = msgspec.structs.replace(wanted.layout, reset=5)
+        ledger.want(msgspec.structs.replace(wanted, layout=layout))
+        ledger.closed("GPU-1", "default")
+        booted = Ledger(place, "boot-2").gpu("GPU-1")
+        assert (booted.reset, booted.compute_mode) == (5, None)
+
+
+class TestForbidden:
+    def test_only_what_is_managed_may_be_changed_and_nothing_while_frozen(self, place: Place) -> None:
+        ledger = Ledger(place, "b")
+        ledger.keep_rules(["GPU-1"], False)
+        assert (ledger.forbidden("GPU-1"), ledger.forbidden("GPU-2")) == (None, "observe")
+        ledger.keep_rules(["GPU-1"], True)
+        assert ledger.forbidden("GPU-1") == "frozen"
+        ledger.keep_rules(["GPU-1"], False)
+        place.frozen.touch()
+        assert ledger.forbidden("GPU-1") == ledger.forbidden("GPU-2") == "frozen"
