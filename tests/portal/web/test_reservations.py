@@ -12,12 +12,9 @@ from django.test import Client
 
 from pool.core import wire
 from pool.core.errors import Code, Refusal
-from pool.models import Allocation, Gpu, GpuState, Node, Reservation, User
-from pool.models.reservations import SHARED
+from pool.models import Reservation, User
 from pool.queries import clock
-from pool.queries import reservations as queries
-from pool.services import reservations, waiting
-from portal.web import reservation_view
+from pool.services import reservations
 from tests.cast import Cast, SimNode
 from tests.portal.web.people import book, browser, page_of
 
@@ -246,140 +243,6 @@ def test_times_are_in_the_zone_of_the_viewer_with_the_instant_in_the_title(
     assert f'title="{local:%Y-%m-%dT%H:%M:%S}+08:00 Asia/Shanghai"' in page
     assert f"{local:%H:%M}</time>" in page
     assert "All times in Asia/Shanghai" in page
-
-
-# --- What its holder is told ------------------------------------------------------
-
-
-def xid(node: SimNode, number: int, allocation: str | None = None) -> None:
-    """The driver reports an error on the node's GPU."""
-    told = wire.Happened(
-        n=node.seq + 1,
-        kind="xid",
-        at=clock.real_now(),
-        gpu=node.gpus[0].uuid,
-        allocation=allocation,
-        data={"xid": number},
-    )
-    node.send(node.report(happened=(told,)))
-
-
-def test_a_lost_gpu_says_when_the_reservation_fails_and_what_comes_then(
-    active: Reservation, node: SimNode, milos: Client
-) -> None:
-    Reservation.objects.update(restartable=True)
-    node.gpus[0].lost = True
-    node.send()
-    page = page_of(milos.get(f"/reservations/{active.pk}/"))
-    assert "If it is not back by" in page
-    assert "The rest of its time is then placed anew" in page
-    assert "Could not be used" in page
-    assert "This time is not charged." in page
-
-
-def test_a_fault_under_it_is_named_and_it_goes_on(active: Reservation, node: SimNode, milos: Client) -> None:
-    xid(node, 48)
-    page = page_of(milos.get(f"/reservations/{active.pk}/"))
-    assert "node-1 GPU 0 has had a fault since" in page
-    assert "Xid 48: a memory error that cannot be corrected." in page
-    assert "it is reset once it is empty" in page
-    assert "Fault of its GPU" in page.split("What happened")[1]
-    assert f"export CUDA_VISIBLE_DEVICES={active.allocations.get().mig_uuid}" in page
-
-
-def test_an_error_of_its_own_program_is_told_for_an_hour(
-    active: Reservation, node: SimNode, milos: Client
-) -> None:
-    xid(node, 31, str(active.allocations.get().pk))
-    address = f"/reservations/{active.pk}/"
-    page = page_of(milos.get(address))
-    assert "Xid 31: a program used memory that is not its own" in page.split("What it holds")[0]
-    assert "Look at the program." in page
-    seen = reservation_view.context(
-        queries.as_resource(queries.visible_to(active.owner).get()),
-        queries.events(active),
-        clock.now() + timedelta(hours=1),
-    )
-    assert seen["mistake"] is None
-
-
-def test_who_waits_is_told_for_what_and_for_how_long_and_may_give_up(
-    cast: Cast, node: SimNode, active: Reservation, milos: Client
-) -> None:
-    Reservation.objects.filter(pk=active.pk).update(state="failed", klass="batch", restartable=True)
-    again = waiting.restart(active, active.period.upper - timedelta(hours=1), now=clock.now())
-    assert again is not None
-    page = page_of(milos.get(f"/reservations/{again.pk}/"))
-    assert "It gets 1 h as soon as something fits" in page
-    assert "0 wait before it." in page
-    assert f"/reservations/{active.pk}/" in page
-    assert f"/reservations/{again.pk}/" in page_of(milos.get(f"/reservations/{active.pk}/"))
-    assert milos.post(f"/reservations/{again.pk}/release/").status_code == 302
-    again.refresh_from_db()
-    assert again.state == "cancelled"
-
-
-def test_notice_is_told_with_its_reason(active: Reservation, milos: Client) -> None:
-    Reservation.objects.update(notice_until=clock.now() + timedelta(minutes=15), notice_why="reclaimed")
-    page = page_of(milos.get(f"/reservations/{active.pk}/"))
-    assert "It may be taken back from" in page
-    assert "its borrowed capacity was wanted back" in page
-
-
-@pytest.mark.parametrize(
-    ("sharing", "kept", "variable"),
-    [
-        ("mps", "Driver (MPS)", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M"),
-        ("hami", "Library (HAMi-core)", "CUDA_DEVICE_MEMORY_LIMIT=8192m"),
-        ("timeslice", "None", ""),
-    ],
-)
-def test_a_share_is_told_with_what_keeps_its_limits(
-    active: Reservation, milos: Client, sharing: str, kept: str, variable: str
-) -> None:
-    Allocation.objects.update(
-        kind="share",
-        profile="",
-        mig_uuid="",
-        tenancy=SHARED,
-        share_memory_mib=8192,
-        share_compute_pct=20,
-        share_limit_pct=20,
-    )
-    Gpu.objects.update(use="share", sharing=sharing)
-    page = page_of(milos.get(f"/reservations/{active.pk}/"))
-    assert "share of 8 GiB, 20 % compute" in page
-    assert f"Kept apart by: {kept}" in page
-    assert f"export {variable}" in page
-    assert ("nothing keeps you, or the others on this GPU" in page) == (sharing == "timeslice")
-
-
-@pytest.mark.parametrize(
-    ("state", "said"), [("over", "uses 9 GiB of memory, more than its 8 GiB"), ("degraded", "is degraded")]
-)
-def test_a_share_in_trouble_says_so(active: Reservation, milos: Client, state: str, said: str) -> None:
-    one = active.allocations.get()
-    shared = {"kind": "share", "profile": "", "tenancy": SHARED, "share_memory_mib": 8192}
-    Allocation.objects.update(**shared, share_compute_pct=20, share_limit_pct=20)
-    GpuState.objects.update(shares=[{"allocation": str(one.pk), "state": state, "memory_used_mib": 9216}])
-    assert said in page_of(milos.get(f"/reservations/{active.pk}/"))
-
-
-@pytest.mark.parametrize(
-    ("access", "said"),
-    [
-        ("cdi", "--device gpupool.io/slice="),
-        ("cdi", "Whoever may start containers with other devices can still get at other GPUs."),
-        ("unix", "This holds for logins of your account"),
-    ],
-)
-def test_where_others_are_kept_off_it_says_how_far(
-    active: Reservation, milos: Client, access: str, said: str
-) -> None:
-    Node.objects.update(access=access)
-    page = page_of(milos.get(f"/reservations/{active.pk}/"))
-    assert said in page
-    assert "Not enforced: this node" not in page
 
 
 # --- Extend and release ---------------------------------------------------------
