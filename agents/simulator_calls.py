@@ -34,7 +34,6 @@ _POLL_S = 0.02
 _MEMORY_V2 = 0x2000028
 _TEMPERATURE_V1 = 0x100000C
 _FABRIC_V2, _FABRIC_V3 = 0x2000024, 0x3000028
-_FABRIC_COMPLETED = 3
 _WORDS = {
     Ret.NOT_SUPPORTED: "Not Supported",
     Ret.GPU_IS_LOST: "GPU is lost",
@@ -239,8 +238,7 @@ def nvmlDeviceGetGpuFabricInfoV(session: Session, device: Any, info: Any) -> Non
     struct = versioned(info, _FABRIC_V2, _FABRIC_V3)
     cluster = uuid.UUID(gpu.cluster).bytes if gpu.cluster else bytes(16)
     struct.clusterUuid[:] = list(cluster)
-    struct.status = Ret.SUCCESS
-    struct.state = _FABRIC_COMPLETED
+    struct.status, struct.state = gpu.fabric_error, gpu.fabric
     struct.cliqueId = gpu.clique
     if struct.version == _FABRIC_V3:
         struct.healthSummary = gpu.health

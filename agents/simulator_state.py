@@ -88,7 +88,8 @@ class GpuInstance(msgspec.Struct, kw_only=True):
 class Gpu(msgspec.Struct, kw_only=True):
     """`epoch` counts resets, each of which makes every handle stale. `busy` is percent while MIG is off.
 
-    `throttle` are NVML's bits, None: as its load makes them. `health` is NVML's summary of the fabric.
+    `throttle` are NVML's bits, None: as its load makes them. `fabric` and `health` are NVML's state of
+    the fabric and its summary, `fabric_error` is the code with which joining it ended.
     """
 
     uuid: str
@@ -112,6 +113,8 @@ class Gpu(msgspec.Struct, kw_only=True):
     remap_pending: bool = False
     remap_failed: bool = False
     links_down: int = 0
+    fabric: int = 3
+    fabric_error: int = 0
     health: int = 1
 
 

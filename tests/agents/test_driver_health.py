@@ -83,6 +83,26 @@ class TestHealth:
         assert healths(one)[0].fabric_health == word
 
     @pytest.mark.parametrize(
+        ("state", "error", "word", "clique"),
+        [
+            (0, 0, "not_supported", None),
+            (1, 0, "not_started", None),
+            (2, 0, "in_progress", None),
+            (3, 0, "completed", 7),
+            (3, 999, "failed", None),
+        ],
+    )
+    def test_a_domain_counts_only_when_the_gpu_has_joined_it(
+        self, driver: Open, state: int, error: int, word: str, clique: int | None
+    ) -> None:
+        one, folder = driver("1xGB200-186GB", cluster="7e0c1b52-91aa-4c1e-8f5e-1f3f6d1d2a3b", clique=7)
+        with simulator.Session(folder).edit() as machine:
+            machine.gpus[0].fabric, machine.gpus[0].fabric_error = state, error
+        (gpu,) = one.look().gpus
+        assert (gpu.health.fabric_state, gpu.fabric_clique) == (word, clique)
+        assert (gpu.fabric_cluster is not None) == (clique is not None)
+
+    @pytest.mark.parametrize(
         ("function", "field"),
         [
             ("nvmlDeviceGetTotalEccErrors", "ecc_corrected"),
