@@ -65,6 +65,7 @@ class Snapshot:
     uses: tuple[TeamUse, ...]
 
 
+# A share that runs on after its end still holds, so the ledgers know what it takes: it masks nobody else's.
 # One statement for the pool's number and its GPUs, so that the number is as old as what is read after it.
 _GPUS = """
 SELECT pool.change, gpu.id, gpu.uuid, gpu.node_id, node.name, gpu.index, gpu.model, gpu.memory_mib,
@@ -80,7 +81,10 @@ SELECT pool.change, gpu.id, gpu.uuid, gpu.node_id, node.name, gpu.index, gpu.mod
              THEN 'unhealthy' END,
     node.received_at, gpu.sharing, pool.most_shares, gpu.sharing = 'mps' AND NOT pool.mps_multi_user,
     (SELECT array_agg(ARRAY[lower(blocker.span), upper(blocker.span)])
-     FROM pool_blocker blocker WHERE blocker.gpu_id = gpu.id)
+     FROM pool_blocker blocker WHERE blocker.gpu_id = gpu.id
+         AND NOT (gpu.use = 'share' AND blocker.kind = 'overrun' AND EXISTS (
+             SELECT FROM pool_allocation late JOIN pool_reservation over ON over.id = late.reservation_id
+             WHERE late.gpu_id = gpu.id AND late.holds AND over.state = 'ending')))
 FROM pool_pool pool
 LEFT JOIN (pool_node node JOIN pool_gpu gpu ON gpu.node_id = node.id)
     ON node.pool_id = pool.id AND (%(gpus)s::bigint[] IS NULL OR gpu.id = ANY(%(gpus)s))

@@ -12,7 +12,7 @@ from pool.core.errors import Code, Invalid
 from pool.core.shapes import Class, ShareAsk, Sharing
 from pool.core.shares import shareable_mib
 from pool.core.states import Reason
-from pool.models import Allocation, Command, Event, Gpu, Node, Pool, Reservation, Team, User
+from pool.models import Allocation, Blocker, Command, Event, Gpu, Node, Pool, Reservation, Team, User
 from pool.models.reservations import SHARED
 from pool.services import broker, commands, lanes, reservations
 from tests.scene import NOON, SHARE, Scene, add_shares, hours, make_scene, refused, seen, settle
@@ -262,6 +262,21 @@ def test_what_needs_the_memory_of_one_that_is_still_there_waits_for_it(scene: Sc
     settle(scene.pool, gpu, seen(gpu, held=()), NOON + hours(1))
     later.refresh_from_db()
     assert of(later).wanted_at == NOON + hours(1)
+
+
+@pytest.mark.parametrize("why", ["ending", "foreign", "nobody knows"])
+def test_one_that_runs_on_after_its_end_keeps_only_its_own_part(scene: Scene, why: str) -> None:
+    first = scene.book(ShareAsk(memory_pct=60, guaranteed=10, limit=10))
+    settled(scene)
+    if why != "nobody knows":
+        reservations.release(actor=scene.lena, reservation_id=first.pk, now=NOON)
+    kind = "foreign" if why == "foreign" else "overrun"
+    Blocker.objects.create(gpu=Gpu.objects.get(), span=(0, 8), since=NOON, kind=kind)
+    if why == "ending":
+        assert of(scene.book(ShareAsk(memory_pct=40, guaranteed=10, limit=10))).wanted_at == NOON
+        assert refused(Code.NO_CAPACITY, lambda: scene.book(SHARE))["counts"] == {"memory_full": 1}
+    else:
+        assert refused(Code.NO_CAPACITY, lambda: scene.book(SHARE))["counts"] == {"busy": 1}
 
 
 def test_time_slicing_is_given_only_to_those_who_accept_it(scene: Scene) -> None:
