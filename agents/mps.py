@@ -189,7 +189,7 @@ def _pids(said: str) -> tuple[int, ...]:
 
 def memory_mib(said: str) -> float | None:
     """From "20480M" or "20G", with or without words before it; None for no limit."""
-    found = re.search(r"(\d+(?:\.\d+)?)\s*([KMG])", said)
+    found = re.search(r"(\d+(?:\.\d+)?)\s*([KMG])", said.upper())
     return float(found[1]) * _MIB[found[2]] if found else None
 
 

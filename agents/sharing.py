@@ -134,8 +134,8 @@ class Sharing:
     def _escaped(self, name: str, share: wire.Share, way: str, own: Sequence[Process]) -> str:
         if way == "timeslice":  # which has no limits to escape
             return ""
-        look = escapes.without_library if way == "hami" else partial(escapes.looser, share=share)
-        return self._escapes.first(name, own, look)
+        look = escapes.without_library if way == "hami" else escapes.looser
+        return self._escapes.first(name, own, partial(look, share=share))
 
     def _set_up(
         self,
