@@ -156,6 +156,38 @@ class TestReset:
         assert one.gpu().instances == ()
 
 
+class TestPendingMode:
+    """A driver that cannot reset the GPU itself, as in a virtual machine, leaves the change pending."""
+
+    @pytest.fixture
+    def one(self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+        one = bench("1xA100-80GB")
+
+        def pend(uuid: str, on: bool) -> None:
+            with Store(one.folder).edit() as machine:
+                machine.gpus[0].pending = on
+            raise DriverRefusal("reset_required", 16, "the change of the MIG mode is pending")
+
+        monkeypatch.setattr(one.driver, "set_mig_mode", pend)
+        return one
+
+    def test_it_comes_true_by_a_reset(self, one: Bench) -> None:
+        assert one.carve(A) is None
+        assert one.gpu().mig is True
+        assert len(one.gpu().instances or ()) == 1
+
+    def test_what_the_tool_says_is_told_beside_it(self, one: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(self: Reset, uuid: str) -> None:
+            raise DriverRefusal("reset_required", None, "the GPU was not reset: primary GPU")
+
+        monkeypatch.setattr(Reset, "__call__", refuse)
+        trouble = one.carve(A)
+        assert trouble is not None
+        assert (trouble.code, trouble.nvml) == ("reset_required", 16)
+        assert trouble.detail == "the change of the MIG mode is pending; the GPU was not reset: primary GPU"
+        assert one.gpu().instances == ()
+
+
 class TestComputeMode:
     def mode(self, one: Bench) -> str | None:
         return one.gpu().health.compute_mode
