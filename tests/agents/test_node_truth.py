@@ -40,12 +40,16 @@ def told_xid(node: Node, portal: StandIn, number: int, index: int, slice: int | 
     gpu = uuids(node)[index]
     while True:
         world.xid(node.place.folder, index, number, slice)
-        seq = portal.reports[-1].seq
-        portal.await_report(lambda report: report.seq >= seq + 2)
+        await_two_more(portal)
         told = [one for report in portal.reports for one in report.happened if one.kind == "xid"]
         for one in told:
             if (one.data["xid"], one.gpu) == (number, gpu):
                 return one
+
+
+def await_two_more(portal: StandIn) -> None:
+    seq = portal.reports[-1].seq
+    portal.await_report(lambda report: report.seq >= seq + 2)
 
 
 def test_a_sound_node_tells_what_it_is(node: Node, portal: StandIn) -> None:
