@@ -202,8 +202,9 @@ def _too_full(one: Allocation, place: _Place) -> bool:
     ending = [other for other in beside if other.reservation.state == State.ENDING]
     if not ending:
         return False
-    heir = next((other for other in ending if _hands_over(other, one)), None)
-    there = [(shares.ALWAYS, grants.portion(other)) for other in beside if other is not heir]
+    # Shares have one span in common: only the one that ends when this begins is the same stay.
+    before = next((other for other in ending if _hands_over(other, one) and _meets(other, one)), None)
+    there = [(shares.ALWAYS, grants.portion(other)) for other in beside if other is not before]
     return shares.overflow([grants.portion(one)], there, shares.ALWAYS, place.view.ledgers) is not None
 
 
@@ -218,6 +219,10 @@ def _stands_before(other: Allocation, one: Allocation) -> bool:
     if other.span.lower >= one.span.upper or one.span.lower >= other.span.upper:
         return False
     return not _hands_over(other, one)
+
+
+def _meets(other: Allocation, one: Allocation) -> bool:
+    return bool(other.reservation.period.upper == one.reservation.period.lower)
 
 
 def _hands_over(other: Allocation, one: Allocation) -> bool:
