@@ -108,6 +108,25 @@ class TestReset:
         assert (trouble.code, trouble.detail) == ("reset_required", "the GPU was not reset: not supported")
         assert one.driver.look().driver is not None
 
+    def test_a_crash_before_it_is_on_record_costs_one_more(
+        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Crash(BaseException):
+            """What kill -9 looks like to the steps after it."""
+
+        def die(*args: object) -> None:
+            raise Crash
+
+        one, done = bench(mig=(0,)), []
+        monkeypatch.setattr(Reset, "__call__", lambda self, uuid: done.append(uuid))
+        with monkeypatch.context() as killed:
+            killed.setattr(one.parts.ledger, "reset", die)
+            with pytest.raises(Crash):
+                one.carve(reset=1)
+        one.restart()
+        assert one.carve(reset=1) is None
+        assert done == [one.uuid, one.uuid]
+
     def test_a_boot_resets_everything(self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
         one = bench(mig=(0,))
         one.carve(A, reset=4)
