@@ -101,7 +101,7 @@ class Access:
             **environment.get(held.allocation, {}),
         }
         if held.share and layout.sharing == "hami":
-            said["CUDA_DISABLE_CONTROL"] = "false"
+            said |= {"CUDA_DISABLE_CONTROL": "false", "CUDA_OVERSUBSCRIBE": "false"}
         mounts = [Mount(str(own), f"{connect.RUN}/slices/{held.allocation}"), *self._share_mounts(part)]
         return Slice(held.allocation, nodes, tuple(said.items()), tuple(mounts))
 

@@ -145,7 +145,7 @@ class _Attempt:
             self._hand_over()
         gpu = self._modes.look()
         if layout.sharing is not None:
-            self._share(gpu)
+            self._tried(partial(self._share, gpu))  # those that stand are handed out all the same
         self._hand_out(gpu)
 
     def _keep(self, held: Held) -> None:

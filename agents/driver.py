@@ -177,17 +177,25 @@ class Driver:
         accepted the wish but the change is only pending, not_supported, no_permission.
         """
         with self._asked():
-            _, device = self._find(uuid)
-            if nvml.mig_mode(device) == (on, on):
+            if nvml.mig_mode(self._find(uuid)[1]) == (on, on):
                 return
-            status = nvml.set_mig_mode(device, on)
-            self._forget(uuid)
-            _, device = self._find(uuid)  # the change may have reset the GPU
-            if nvml.mig_mode(device)[0] == on:
-                return
-            number = status or nvml.RESET_REQUIRED
-            holders = nvml.running(device) if number == nvml.IN_USE else ()
-            raise refusal(number, "the change of the MIG mode is pending", holders or ())
+            status = self._change_mig_mode(uuid, on)
+        if status == nvml.IN_USE and self._xids.waits:
+            # Where the change is a reset, our own wait for error events may be one user too many.
+            with self._gate.alone(), refusals():
+                self._xids.close()
+                status = self._change_mig_mode(uuid, on)
+        if status:
+            with self._asked():
+                holders = nvml.running(self._find(uuid)[1]) if status == nvml.IN_USE else ()
+            raise refusal(status, "the change of the MIG mode is pending", holders or ())
+
+    def _change_mig_mode(self, uuid: str, on: bool) -> int:
+        """0 when it is in force, else the activation status: why it is only pending."""
+        status = nvml.set_mig_mode(self._find(uuid)[1], on)
+        self._forget(uuid)
+        _, device = self._find(uuid)  # the change may have reset the GPU
+        return 0 if nvml.mig_mode(device)[0] == on else status or nvml.RESET_REQUIRED
 
     def set_compute_mode(self, uuid: str, mode: str) -> None:
         """default, exclusive_process or prohibited; returns when it is in force, does nothing if it is.

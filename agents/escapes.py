@@ -14,8 +14,14 @@ from agents.mps import memory_mib, percent
 from pool.core.wire import Process, Share
 
 LIBRARY = "libvgpu.so"
-_SWITCH = "CUDA_DISABLE_CONTROL"
-_MEMORY, _THREADS = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+_SWITCHES = ("CUDA_DISABLE_CONTROL", "CUDA_OVERSUBSCRIBE")
+_ON = ("1", "true")
+#: The variables with the limits of memory and of compute; HAMi-core's of a device win over the general ones.
+_MPS = (("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",), ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",))
+_HAMI = (
+    ("CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_MEMORY_LIMIT"),
+    ("CUDA_DEVICE_SM_LIMIT_0", "CUDA_DEVICE_SM_LIMIT"),
+)
 
 #: Looks at one process: what is wrong with it, "" if nothing is.
 Look = Callable[[int], str]
@@ -41,7 +47,7 @@ class Escapes:
         self._told = {name: told for name, told in self._told.items() if name in wanted}
 
 
-def without_library(pid: int) -> str:
+def without_library(pid: int, share: Share) -> str:
     """Under HAMi-core a process without its library knows no limit, nor does one that switches it off."""
     try:
         loaded = LIBRARY in (Path("/proc") / str(pid) / "maps").read_text(errors="replace")
@@ -50,23 +56,28 @@ def without_library(pid: int) -> str:
         return ""
     if not loaded:
         return f"{_named(pid)} runs without {LIBRARY}"
-    if settings.get(_SWITCH, "").lower() in ("1", "true"):
-        return f"{_named(pid)} sets {_SWITCH}"
-    return ""
+    switched = next((name for name in _SWITCHES if settings.get(name, "").lower() in _ON), None)
+    return f"{_named(pid)} sets {switched}" if switched else _loose(pid, settings, _HAMI, share)
 
 
 def looser(pid: int, share: Share) -> str:
     """Under MPS a process without limits of its own gets the server's, which are the largest share's."""
     try:
-        settings = _environment(pid)
+        return _loose(pid, _environment(pid), _MPS, share)
     except OSError:
         return ""
-    memory = memory_mib(settings.get(_MEMORY, "").rpartition("=")[2])
-    threads = percent(settings.get(_THREADS, ""))
+
+
+def _loose(
+    pid: int, settings: Mapping[str, str], names: tuple[tuple[str, ...], tuple[str, ...]], share: Share
+) -> str:
+    """Names the limit that is missing or larger than the share's."""
+    values = [next((settings[name] for name in some if name in settings), "") for some in names]
+    memory, threads = memory_mib(values[0].rpartition("=")[2]), percent(values[1])
     if memory is None or memory > share.memory_mib:
-        return f"{_named(pid)} does not set {_MEMORY} as it should"
+        return f"{_named(pid)} does not set {names[0][-1]} as it should"
     if threads is None or threads > share.limit_pct:
-        return f"{_named(pid)} does not set {_THREADS} as it should"
+        return f"{_named(pid)} does not set {names[1][-1]} as it should"
     return ""
 
 

@@ -44,10 +44,24 @@ class Modes:
             try:
                 self._parts.driver.set_mig_mode(self._uuid, on)
             except DriverRefusal as refusal:
-                self.name_openers(refusal)
-                raise
+                if refusal.code != "reset_required" or not self._comes_true(on, refusal):
+                    self.name_openers(refusal)
+                    raise
         self.news = True
         log.info("%s: MIG mode %s", self._uuid, "on" if on else "off")
+
+    def _comes_true(self, on: bool, refusal: DriverRefusal) -> bool:
+        """Reset the GPU, which nobody uses, where the driver cannot do it itself, as in a virtual machine.
+
+        What forbids that is said beside the refusal.
+        """
+        try:
+            self._reset()
+        except DriverRefusal as second:
+            refusal.detail += f"; {second.detail or second}"
+            refusal.holders = refusal.holders or second.holders
+            return False
+        return self.look().mig is on
 
     def compute(self, mode: str) -> None:
         """Close it to processes, or open it as it was before; that is on record first."""
@@ -69,9 +83,7 @@ class Modes:
         with self._parts.units.paused(self._check):
             refuse_users(self.look(), why, system=False)
             try:
-                # The tool refuses while anybody has the GPU open, and that includes this agent.
-                with self._parts.driver.away():
-                    self._parts.reset(self._uuid)
+                self._reset()
             except DriverRefusal as refusal:
                 self.name_openers(refusal)
                 raise
@@ -81,11 +93,20 @@ class Modes:
         self.news = True
         log.info("%s: reset %d", self._uuid, number)
 
+    def _reset(self) -> None:
+        """The tool refuses while anybody has the GPU open, and that includes this agent."""
+        self._check()
+        with self._parts.driver.away():
+            self._parts.reset(self._uuid)
+
     def name_openers(self, refusal: DriverRefusal) -> None:
         """Where no call of the driver names who is in the way, those are it that no call names at all."""
         if refusal.code not in ("in_use", "reset_required") or refusal.holders:
             return
-        gpu = self.look()
+        try:
+            gpu = self.look()
+        except DriverRefusal:  # the first refusal is the one to tell
+            return
         lists = (gpu.processes, *(one.processes for one in gpu.instances or ()))
         named = {one.pid for listed in lists for one in listed or ()}
         found = openers(gpu.minor, self._parts.place.root)

@@ -63,7 +63,8 @@ class Mps:
         runner = program(self._place, "systemd-run")
         if runner is not None and (self._place.root / "run/systemd/system").is_dir():
             own = [f"--setenv={name}={value}" for name, value in settings.items()]
-            unit = f"--unit=gpupool-mps-{self._gpu}"
+            # A name of its own each time: the last one's unit may still be on its way out.
+            unit = f"--unit=gpupool-mps-{self._gpu}-{time.monotonic_ns():x}"
             kind = ("--service-type=forking", "--property=KillMode=process")  # servers outlive their daemon
             words = [runner, "--quiet", "--collect", *kind, unit, *own, *words]
             settings = {}
@@ -95,7 +96,7 @@ class Mps:
             threads = self.ask(f"get_active_thread_percentage {server}")
         return memory_mib(memory), percent(threads)
 
-    def limit(self, memory: int, threads: int) -> bool:
+    def limit(self, memory: int, threads: int, check: Callable[[], None]) -> bool:
         """Set both for servers to come and for those that run; True if any was other before.
 
         New clients of a running server keep to it, old ones to what held when they came.
@@ -105,6 +106,7 @@ class Mps:
         for server in (None, *self.servers()):
             if _fits(self.limits(server), memory, threads):
                 continue
+            check()
             changed = True
             default, which = ("default_", "") if server is None else ("", f"{server} ")
             self.ask(f"set_{default}device_pinned_mem_limit {which}{_DEVICE} {memory}M")
@@ -189,7 +191,7 @@ def _pids(said: str) -> tuple[int, ...]:
 
 def memory_mib(said: str) -> float | None:
     """From "20480M" or "20G", with or without words before it; None for no limit."""
-    found = re.search(r"(\d+(?:\.\d+)?)\s*([KMG])", said)
+    found = re.search(r"(\d+(?:\.\d+)?)\s*([KMG])", said.upper())
     return float(found[1]) * _MIB[found[2]] if found else None
 
 

@@ -134,8 +134,8 @@ class Sharing:
     def _escaped(self, name: str, share: wire.Share, way: str, own: Sequence[Process]) -> str:
         if way == "timeslice":  # which has no limits to escape
             return ""
-        look = escapes.without_library if way == "hami" else partial(escapes.looser, share=share)
-        return self._escapes.first(name, own, look)
+        look = escapes.without_library if way == "hami" else escapes.looser
+        return self._escapes.first(name, own, partial(look, share=share))
 
     def _set_up(
         self,
@@ -155,7 +155,7 @@ class Sharing:
             # Nobody's GPU may have been closed to all; that is no mode to go back to.
             mode=before.mode if before else (_PLAIN_MODE if mode == _NOBODY else mode),
             multi_user=layout.multi_user,
-            account=_account(held) if layout.sharing == "mps" and not layout.multi_user else "",
+            account=_account(held, before) if layout.sharing == "mps" and not layout.multi_user else "",
         )
         changed = False
         if after.way == "mps":
@@ -188,10 +188,9 @@ class Sharing:
             check()
             self._driver.set_compute_mode(gpu.uuid, _SHARED_MODE)
             changed = True
-        check()
         shares = [one.share for one in held if one.share]
         memory, percent = max(one.memory_mib for one in shares), max(one.limit_pct for one in shares)
-        return daemon.limit(memory, percent) or changed
+        return daemon.limit(memory, percent, check) or changed
 
     def _restart(self, gpu: Gpu, daemon: Mps, after: Brought, before: Brought | None, check: Check) -> None:
         """Only while nothing runs there: a server that is ended takes all its clients along.
@@ -245,10 +244,14 @@ class Sharing:
         self._escapes.forget(name for one in after.values() for name in one.shares)
 
 
-def _account(held: Sequence[Held]) -> str:
-    """The one account that all holders have: a server serves no second. Raises `DriverRefusal` (sharing)."""
-    first = set(held[0].users)
-    common = first.intersection(*(one.users for one in held[1:]))
+def _account(held: Sequence[Held], before: Brought | None) -> str:
+    """The one account that all holders have: a server serves no second. Raises `DriverRefusal` (sharing).
+
+    One that is served already stays, since another would need another server.
+    """
+    common = set(held[0].users).intersection(*(one.users for one in held[1:]))
+    if before and before.account in common:
+        return before.account
     if common:
         return next(name for name in held[0].users if name in common)
     if len({one.owner for one in held}) == 1:

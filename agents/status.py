@@ -11,12 +11,17 @@ import msgspec
 
 from agents import config
 from agents.place import Place, is_running
+from agents.record import Record
 from agents.watch import Last
 from pool.core.wire import GpuReport, Instance, Report, ShareSeen
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """No secret is in it. `last` is None before the first report."""
+    """No secret is in it. `last` is None before the first report.
+
+    `frozen` says that it is frozen here, `stopped` that the portal has frozen it;
+    `managed` counts the GPUs that the portal may have changed.
+    """
 
     node: str
     portal: str
@@ -25,11 +30,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     simulated: str | None
     by_broker: bool
     last: Last | None
+    stopped: bool = False
+    managed: int = 0
 
 
 def status(place: Place) -> Status:
     """Raises `Fault` when the node has not joined."""
-    own = config.load(place)
+    own, record = config.load(place), _record(place)
     return Status(
         node=own.node,
         portal=own.portal,
@@ -38,7 +45,17 @@ def status(place: Place) -> Status:
         simulated=own.simulated,
         by_broker=own.broker_url is not None,
         last=_last(place),
+        stopped=record.frozen,
+        managed=len(record.manage),
     )
+
+
+def _record(place: Place) -> Record:
+    """As the agent left it; here it is only read, and what cannot be read says nothing."""
+    try:
+        return msgspec.json.decode(place.record.read_bytes(), type=Record)
+    except (OSError, msgspec.DecodeError):
+        return Record(boot_id="")
 
 
 def _last(place: Place) -> Last | None:
@@ -63,6 +80,8 @@ def _head(status: Status) -> Iterator[str]:
     yield _("Agent: {state}").format(state=_("running") if status.running else _("not running"))
     if status.frozen:
         yield _("FROZEN here: nothing on this node is changed (`freeze --off` ends it)")
+    if status.stopped:
+        yield _("FROZEN by the portal: nothing on this node is changed")
     last = status.last
     if last is None:
         yield _("No report yet")
@@ -75,10 +94,11 @@ def _head(status: Status) -> Iterator[str]:
         (_("connected") if last.report.broker else _("not connected")) if status.by_broker else _("not used")
     )
     yield _("Broker: {line}").format(line=line)
-    yield from _node(last.report)
+    yield from _node(status, last.report)
 
 
-def _node(report: Report) -> Iterator[str]:
+def _node(status: Status, report: Report) -> Iterator[str]:
+    yield _("Managed GPUs: {some} of {all}").format(some=status.managed, all=len(report.gpus))
     if report.managed_by:
         yield _("Managed by others too: {names}").format(names=", ".join(report.managed_by))
     if report.dropped:

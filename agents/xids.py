@@ -26,6 +26,11 @@ class Xids:
         """UUIDs of which events come, if there are any."""
         return frozenset(self._registered.values()) - self._mute
 
+    @property
+    def waits(self) -> bool:
+        """Whether the driver keeps a set for us."""
+        return self._events is not None
+
     def wait(self, timeout_ms: int) -> list[Xid]:
         """What has happened, in its order; waits at most `timeout_ms` for the first.
 

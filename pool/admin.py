@@ -55,6 +55,8 @@ _COLUMNS: dict[type[Any], tuple[str, ...]] = {
     models.Gpu: ("uuid", "node", "index", "model", "use", "managed", "frozen", "generation"),
     models.GpuState: ("gpu", "mig", "generation", "lost", "received_at"),
     models.Blocker: ("gpu", "span", "kind", "since", "detail"),
+    models.Fault: ("gpu", "kind", "xid", "action", "since", "last_at", "count", "good", "cleared_at"),
+    models.Outage: ("reservation", "gpu", "period", "reason"),
     models.QuotaLine: ("team", "pool", "model", "guaranteed_milli", "cap_milli"),
     models.Reservation: ("id", "team", "pool", "owner", "state", "state_reason", "period"),
     models.Allocation: ("id", "reservation", "gpu", "profile", "span", "period", "holds", "left_at"),

@@ -16,6 +16,9 @@ from urllib.parse import urlsplit
 from portal.embedded import ROOT, Servers, write_private
 from portal.supervisor import Part
 
+#: Often, so that whoever tries something sees it soon.
+REPORT_SECONDS = 5
+
 FABRIC = "7a1c0de5-0000-4000-8000-67b200000001"
 
 
@@ -65,6 +68,7 @@ def settings(servers: Servers, state: Path, url: str) -> dict[str, str]:
     return servers.environment() | {
         "GPUPOOL_EMBEDDED": "1",
         "GPUPOOL_DEMO": "1",
+        "GPUPOOL_REPORT_SECONDS": str(REPORT_SECONDS),
         "GPUPOOL_DATA_DIR": str(state),
         "GPUPOOL_URL": url,
         "GPUPOOL_SECRET_KEY": drawn["key"],

@@ -110,8 +110,9 @@ def limits(part: Part, run: str = RUN) -> dict[str, str]:
         return found | ({"CUDA_MPS_CLIENT_PRIORITY": "1"} if share.batch else {})
     return {
         "LD_PRELOAD": f"{run}/{LIBRARY}",
-        "CUDA_DEVICE_MEMORY_LIMIT": f"{share.memory_mib}m",
-        "CUDA_DEVICE_SM_LIMIT": str(share.limit_pct),
+        # The one of a device wins over the general one, so both are set.
+        **dict.fromkeys(("CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT_0"), f"{share.memory_mib}m"),
+        **dict.fromkeys(("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT_0"), str(share.limit_pct)),
         "CUDA_DEVICE_MEMORY_SHARED_CACHE": f"{cache(part.allocation, run)}/{share.memory_mib}.cache",
         "CUDA_TASK_PRIORITY": "1" if share.batch else "0",
         # Without it the limit counts only while somebody else is busy, so a guarantee would come late.

@@ -296,9 +296,10 @@ def split(there: Sequence[Busy]) -> tuple[list[There], bool]:
 def _share_room(gpu: GpuView, portion: Portion, there: Sequence[Busy], period: Period) -> Room:
     full, ledgers = (1 << gpu.grid) - 1, gpu.ledgers
     beside, other = split(there)
-    count, why = (0, "busy") if other else shares.room_for(portion, beside, period, ledgers)
-    memory = ledgers.memory_mib - shares.memory_peak(beside, period) - portion.memory_mib
-    compute = ledgers.compute_pct - shares.compute_peak(beside, period) - portion.compute_pct
+    used = shares.peaks(beside, period)
+    count, why = (0, "busy") if other else shares.room_for(portion, beside, period, ledgers, used)
+    memory = ledgers.memory_mib - used.memory_mib - portion.memory_mib
+    compute = ledgers.compute_pct - used.compute_pct - portion.compute_pct
     spare = WHOLE * memory // ledgers.memory_mib + WHOLE * compute // ledgers.compute_pct
     return Room(gpu, None, full, ((0, full),), count, why, portion=portion, spare=spare)
 

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 from pool.core import shares
 from pool.core.mig import Profile
@@ -217,12 +218,16 @@ def _node_cost(
 
 def _share_plans(rooms: Sequence[Room], count: int) -> Iterator[_Plan]:
     """Shares: the strongest isolation, and of that the GPU which is left with the least."""
+    by_cost = sorted(rooms, key=lambda r: (_share_cost(r), r.order))
 
     def make(taken: _Taken) -> _Plan:
-        by_cost = sorted(rooms, key=lambda r: (taken.get((r.gpu.id, 0), 0), _share_cost(r), r.order))
+        fresh = (r for r in by_cost if (r.gpu.id, 0) not in taken)
+        worn = sorted((r for r in by_cost if (r.gpu.id, 0) in taken), key=lambda r: taken[r.gpu.id, 0])
         places: list[tuple[Room, int]] = []
-        for r in by_cost:
+        for r in chain(fresh, worn):
             places += [(r, 0)] * min(r.count, count - len(places))
+            if len(places) == count:
+                break
         return _Plan(sum(_share_cost(r) for r, _ in places), tuple(places))
 
     return _distinct(make)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pool.core.period import Period
-from pool.core.quota import WHOLE, peak
+from pool.core.quota import WHOLE
 from pool.core.shapes import ALL_PCT, ShareAsk, Sharing
 
 #: Memory that is never given away: the driver, an MPS server and its clients' contexts need some.
@@ -22,7 +23,7 @@ MPS_CLIENTS = 48
 #: A share counts at least this much, however little it asks for.
 LEAST_MIB = 1024
 LEAST_PCT = 5
-#: What may be full of a GPU, as `room_for` and `overflow` say it.
+#: What may be full of a GPU, as `room_for` and `overflow` say it: whose MPS server it is, or a ledger.
 FULL = ("other_user", "memory_full", "compute_full", "shares_full")
 #: What keeps a share apart from the others on its GPU.
 ISOLATION = {Sharing.MPS: "driver", Sharing.HAMI: "library", Sharing.TIMESLICE: "none"}
@@ -92,47 +93,61 @@ def charge_milli(one: Portion, shareable: int) -> int:
 There = tuple[Period, Portion]
 
 
+class Peaks(NamedTuple):
+    """The most that is given away of each ledger at any one instant; not all at the same one."""
+
+    memory_mib: int
+    compute_pct: int
+    tenants: int
+
+
+def peaks(there: Iterable[There], within: Period) -> Peaks:
+    """What the ledgers hold at their fullest instants of `within`; at one instant, ends before starts."""
+    changes: list[tuple[datetime, int, int, int]] = []
+    for period, one in there:
+        if period.overlaps(within):
+            changes.append((max(period.start, within.start), 1, one.memory_mib, one.compute_pct))
+            if period.end is not None:
+                changes.append((period.end, -1, -one.memory_mib, -one.compute_pct))
+    changes.sort()
+    memory = compute = tenants = 0
+    most = (0, 0, 0)
+    for _, number, memory_mib, compute_pct in changes:
+        memory, compute, tenants = memory + memory_mib, compute + compute_pct, tenants + number
+        if number > 0:
+            most = (max(most[0], memory), max(most[1], compute), max(most[2], tenants))
+    return Peaks(*most)
+
+
 def room_for(
-    one: Portion, there: Sequence[There], within: Period, ledgers: Ledgers
+    one: Portion, there: Sequence[There], within: Period, ledgers: Ledgers, used: Peaks | None = None
 ) -> tuple[int, str | None]:
     """How many more of `one` every ledger has room for at each instant of `within`, and if 0, why.
 
-    Words: other_user, memory_full, compute_full, shares_full.
+    `used` is what `peaks` gives, where that is known. Words: FULL.
     """
-    beside = [(period, other) for period, other in there if period.overlaps(within)]
-    if ledgers.one_user and any(other.user != one.user for _, other in beside):
+    if ledgers.one_user and any(other.user != one.user for at, other in there if at.overlaps(within)):
         return 0, "other_user"
+    used = used or peaks(there, within)
     counts = [
-        ((ledgers.memory_mib - memory_peak(beside, within)) // one.memory_mib, "memory_full"),
-        (ledgers.tenants - peak(((period, 1) for period, _ in beside), within), "shares_full"),
+        ((ledgers.memory_mib - used.memory_mib) // one.memory_mib, "memory_full"),
+        (ledgers.tenants - used.tenants, "shares_full"),
     ]
     if one.compute_pct:
-        left = ledgers.compute_pct - compute_peak(beside, within)
-        counts.append((left // one.compute_pct, "compute_full"))
+        counts.append(((ledgers.compute_pct - used.compute_pct) // one.compute_pct, "compute_full"))
     count, why = min(counts)
     return (count, None) if count > 0 else (0, why)
 
 
 def overflow(new: Sequence[Portion], there: Sequence[There], within: Period, ledgers: Ledgers) -> str | None:
-    """The ledger (in a word of `room_for`) that cannot take all of `new` over `within`; None: they fit."""
+    """The ledger (in a word of FULL) that cannot take all of `new` over `within`; None: they fit."""
     both = [(period, other) for period, other in there if period.overlaps(within)]
-    if ledgers.one_user and len({one.user for one in new} | {other.user for _, other in both}) > 1:
-        return "other_user"
     both += [(within, one) for one in new]
-    if memory_peak(both, within) > ledgers.memory_mib:
+    if ledgers.one_user and len({one.user for _, one in both}) > 1:
+        return "other_user"
+    used = peaks(both, within)
+    if used.memory_mib > ledgers.memory_mib:
         return "memory_full"
-    if compute_peak(both, within) > ledgers.compute_pct:
+    if used.compute_pct > ledgers.compute_pct:
         return "compute_full"
-    if peak(((period, 1) for period, _ in both), within) > ledgers.tenants:
-        return "shares_full"
-    return None
-
-
-def memory_peak(there: Iterable[There], within: Period) -> int:
-    """The most MiB that are given away at any one instant of `within`."""
-    return peak(((period, one.memory_mib) for period, one in there), within)
-
-
-def compute_peak(there: Iterable[There], within: Period) -> int:
-    """The most compute, in percent, that is guaranteed at any one instant of `within`."""
-    return peak(((period, one.compute_pct) for period, one in there), within)
+    return "shares_full" if used.tenants > ledgers.tenants else None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A span on a GPU's grid. `kind`: mig, gpu (the whole), or a blocker's kind.
+    """A span on a GPU's grid. `kind`: mig, gpu (the whole), share (of all of it), or a blocker's kind.
 
     `owned` False: an instance that the agent did not make. `busy` with no
     `reservation_id`: somebody's, whom the viewer may not know.
@@ -44,6 +44,8 @@ class Cell:
     title: str = ""
     team: str = ""
     detail: str = ""
+    share: wire.Share | None = None
+    allocation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def _is_uuid(text: str) -> bool:
 
 def _wanted_cell(held: wire.Held, known: _Holders) -> Cell:
     reservation, title, team = known.get(held.allocation, (None, "", ""))
-    kind = "mig" if held.profile is not None else "gpu"
+    kind = "share" if held.share is not None else "mig" if held.profile is not None else "gpu"
     return Cell(
         held.start,
         held.size,
@@ -144,6 +146,8 @@ def _wanted_cell(held: wire.Held, known: _Holders) -> Cell:
         reservation_id=reservation,
         title=title,
         team=team,
+        share=held.share,
+        allocation=held.allocation,
     )
 
 

@@ -213,7 +213,8 @@ def _reset(desk: Desk, gpu: Gpu, one: Seen, faults: Sequence[Fault]) -> None:
         _was_reset(known)
     elif waiting and not one.lost and desk.commandable(gpu) and not desk.allocations[gpu.pk]:
         desk.need_pool()
-        gpu.reset += 1
+        # An agent that outlived a backup of ours has counted further.
+        gpu.reset = max(gpu.reset, one.reset) + 1
         gpu.save(update_fields=["reset"])
         Fault.objects.filter(pk__in=[fault.pk for fault in waiting]).update(reset=gpu.reset)
         for fault in waiting:

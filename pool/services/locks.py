@@ -103,6 +103,12 @@ def gpus(ids: Iterable[int]) -> list[Gpu]:
     )
 
 
+def alone(what: str) -> None:
+    """Let nobody else be at `what` until this transaction ends; after all rows were locked."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [what])
+
+
 def changed(locked: Pool) -> None:
     """Draw the pool's next change number: what was decided before it must look again."""
     # Plain SQL: this and what follows until the commit is time during which others wait.

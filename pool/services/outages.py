@@ -15,7 +15,7 @@ from psycopg.types.range import TimestamptzRange
 from pool.core.health import Action
 from pool.core.states import Reason, State
 from pool.models import Allocation, Fault, Outage, Pool, Reservation
-from pool.services import locks, reservations, waiting
+from pool.services import locks, reservations, starts, waiting
 
 #: A GPU on which nothing can run now: it answers nothing, or it fell off and was not seen well since.
 GONE = Q(gpu__state__lost=True) | Q(
@@ -65,7 +65,8 @@ def _end(rows: Sequence[Outage], now: datetime) -> int:
 def overdue(pool_id: int, now: datetime) -> QuerySet[Reservation]:
     """Bookings of which a GPU has been gone for the pool's time: active, or starts that cannot be moved.
 
-    A start is moved as long as none of its slices was seen (starts.stranded).
+    A start is moved as long as none of its slices was seen (starts.stranded). A
+    freeze keeps bookings as they are.
     """
     lost = Fault.objects.filter(gpu__node__pool=pool_id, cleared_at=None, action=Action.LOST)
     if not lost.exists():
@@ -76,7 +77,10 @@ def overdue(pool_id: int, now: datetime) -> QuerySet[Reservation]:
     there = held.filter(GONE, Exists(lost.filter(gpu=OuterRef("gpu"), last_at__lte=late)))
     stuck = Exists(there.filter(wanted_at__lte=late)) & Exists(held.filter(ready_at__isnull=False))
     rows = Reservation.objects.filter(
-        (Q(state=State.ACTIVE) & Exists(long)) | (Q(state=State.STARTING) & stuck), pool=pool_id
+        (Q(state=State.ACTIVE) & Exists(long)) | (Q(state=State.STARTING) & stuck),
+        ~Exists(held.filter(starts.FROZEN)),
+        pool=pool_id,
+        pool__frozen=False,
     )
     return rows.order_by("pk")
 

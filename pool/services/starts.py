@@ -46,6 +46,9 @@ _UNUSABLE = {
 _GONE = frozenset({Reason.NODE_UNKNOWN, Reason.GPU_LOST, Reason.RETIRED})
 _OCCUPIED = frozenset({Reason.BLOCKED, Reason.WAITING_FOR_CLEANUP})
 
+#: A freeze keeps bookings where they are. Of allocations.
+FROZEN = Q(gpu__frozen=True) | Q(gpu__node__frozen=True) | Q(gpu__node__agent_frozen=True)
+
 #: Ranges of time are slow to read, and nothing here needs those of other rows.
 _TIMES = ("period", "blocked", "reservation__period")
 
@@ -101,11 +104,10 @@ def stranded(pool_id: int, now: datetime) -> QuerySet[Reservation]:
     unseen = Q(gpu__blockers__kind=Blocker.Kind.UNKNOWN, gpu__blockers__since__lte=now - FENCE)
     unknown = Q(gpu__node__unknown_since__isnull=False) | Q(gpu__state__received_at=None) | unseen
     out_of_reach = unknown | Q(gpu__state__lost=True) | Q(gpu__retired_at__isnull=False)
-    frozen = Q(gpu__frozen=True) | Q(gpu__node__frozen=True) | Q(gpu__node__agent_frozen=True)
     mine = Allocation.objects.filter(reservation=OuterRef("pk"), holds=True)
     rows = Reservation.objects.filter(
         Exists(mine.filter(out_of_reach, wanted_at__isnull=False)),
-        ~Exists(mine.filter(frozen | Q(ready_at__isnull=False))),
+        ~Exists(mine.filter(FROZEN | Q(ready_at__isnull=False))),
         pool=pool_id,
         pool__frozen=False,
         state=State.STARTING,
@@ -120,8 +122,14 @@ def displaced(pool_id: int, now: datetime) -> QuerySet[Reservation]:
         return Reservation.objects.none()
     minutes = Pool.objects.values_list("lost_minutes", flat=True).get(pk=pool_id)
     there = faulty.filter(gpu=OuterRef("gpu"), since__lte=now - timedelta(minutes=minutes))
-    mine = Allocation.objects.filter(Exists(there), reservation=OuterRef("pk"), holds=True)
-    rows = Reservation.objects.filter(Exists(mine), pool=pool_id, state=State.SCHEDULED)
+    mine = Allocation.objects.filter(reservation=OuterRef("pk"), holds=True)
+    rows = Reservation.objects.filter(
+        Exists(mine.filter(Exists(there))),
+        ~Exists(mine.filter(FROZEN)),
+        pool=pool_id,
+        pool__frozen=False,
+        state=State.SCHEDULED,
+    )
     return rows.order_by("period__startswith", "pk")
 
 
@@ -194,8 +202,9 @@ def _too_full(one: Allocation, place: _Place) -> bool:
     ending = [other for other in beside if other.reservation.state == State.ENDING]
     if not ending:
         return False
-    heir = next((other for other in ending if _hands_over(other, one)), None)
-    there = [(shares.ALWAYS, grants.portion(other)) for other in beside if other is not heir]
+    # Shares have one span in common: only the one that ends when this begins is the same stay.
+    before = next((other for other in ending if _hands_over(other, one) and _meets(other, one)), None)
+    there = [(shares.ALWAYS, grants.portion(other)) for other in beside if other is not before]
     return shares.overflow([grants.portion(one)], there, shares.ALWAYS, place.view.ledgers) is not None
 
 
@@ -210,6 +219,10 @@ def _stands_before(other: Allocation, one: Allocation) -> bool:
     if other.span.lower >= one.span.upper or one.span.lower >= other.span.upper:
         return False
     return not _hands_over(other, one)
+
+
+def _meets(other: Allocation, one: Allocation) -> bool:
+    return bool(other.reservation.period.upper == one.reservation.period.lower)
 
 
 def _hands_over(other: Allocation, one: Allocation) -> bool:

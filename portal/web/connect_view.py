@@ -77,14 +77,13 @@ def _connect(number: int, node: str, ready: Sequence[AllocationView]) -> Connect
 
 
 def _way(key: str, found: core.Connect, views: dict[str, AllocationView]) -> Way:
-    title = _title(views[found.allocations[0]])
     lines = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.environment)
     return Way(
-        title=title,
+        title=_title(views[found.allocations[0]]),
         isolation=found.isolation.value,
         limited=found.limited,
-        shell=Command(f"shell-{key}", title, lines),
-        docker=Command(f"docker-{key}", title, found.docker),
+        shell=Command(f"shell-{key}", "", lines),
+        docker=Command(f"docker-{key}", "", found.docker),
         denied=found.denied,
     )
 

@@ -6,7 +6,7 @@ Nothing here is made up: None stays "not known" or "not measured".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from pool.queries import clock
 from pool.queries import inventory as queries
 from pool.queries.inventory import Cell, GpuGrid, Preview
-from portal.web import svg, words
+from portal.web import healthwords, svg, words
 from portal.web.tags import lasts, slices
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Place:
     href: str
     observed: str
     mig_uuid: str
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,10 @@ class Change:
 def card(gpu: Gpu, grid: GpuGrid, mine: Mine) -> Card:
     """What is on it now, in one row: what was seen, under what is in the way."""
     seen = _marks(grid.observed, mine)
-    if seen is not None and gpu.use == "whole":
+    if seen is not None and gpu.use != "mig":
         seen = seen + (_marks(grid.wanted, mine) or [])
-    row = svg.line("", "", grid.grid, None if seen is None else seen + (_marks(grid.blockers, mine) or []))
+    marks = None if seen is None else seen + (_marks(grid.blockers, mine) or [])
+    row = _row(gpu, "", "", grid, marks)
     name = f"GPU {gpu.index}"
     picture = svg.drawing(f"gpu-{gpu.index}", name, grid.grid, [row], ticked=gpu.use == "mig")
     return Card(gpu, _why(gpu), picture, tiles(gpu))
@@ -110,7 +112,9 @@ def whole(gpu: Gpu, grid: GpuGrid, mine: Mine) -> Whole:
         why=_why(gpu),
         drawing=svg.drawing("gpu", f"GPU {gpu.index}", grid.grid, lines, ticked=gpu.use == "mig"),
         tiles=tiles(gpu),
-        places=_places(grid, mine),
+        places=_places(
+            grid, mine, {} if state is None else {s["allocation"]: s["state"] for s in state.shares}
+        ),
         mode=_mode(gpu),
         unknown_since=(gpu.node.unknown_since or gpu.node.received_at) if unknown else None,
         sampled_at=state.sampled_at if state else None,
@@ -128,21 +132,37 @@ def _why(gpu: Gpu) -> str:
 
 def _wanted(gpu: Gpu, grid: GpuGrid, mine: Mine) -> svg.Line:
     note = _("generation %(n)s") % {"n": gpu.generation} if grid.wanted is not None else _("never commanded")
-    return svg.line(_("Wanted"), note, grid.grid, _marks(grid.wanted, mine) or [])
+    return _row(gpu, _("Wanted"), note, grid, _marks(grid.wanted, mine) or [])
 
 
 def _observed(gpu: Gpu, grid: GpuGrid, mine: Mine) -> svg.Line:
     state = getattr(gpu, "state", None)
     marks = _marks(grid.observed, mine)
     if marks is not None:
-        if gpu.use == "whole" and state is not None and state.held:
-            # A GPU that is booked whole has no instances; the agent says which bookings are in force.
-            marks += _marks(grid.wanted, mine) or []
+        if gpu.use != "mig" and state is not None and state.held:
+            # Whole GPUs and shares have no instances; the agent says which bookings are in force.
+            in_force = [cell for cell in grid.wanted or () if cell.allocation in state.held]
+            marks += _marks(in_force, mine) or []
         marks += _marks(grid.blockers, mine) or []
     note = ""
     if state is not None and state.received_at is not None:
         note = _("%(time)s ago") % {"time": lasts(clock.real_now() - state.received_at)}
-    return svg.line(_("Observed"), note, grid.grid, marks)
+    return _row(gpu, _("Observed"), note, grid, marks)
+
+
+def _row(gpu: Gpu, name: str, note: str, grid: GpuGrid, marks: list[svg.Mark] | None) -> svg.Line:
+    """Marks on the slices of the grid; shares side by side on the memory, as wide as what each has of it."""
+    total = gpu.memory_mib
+    if gpu.use != "share" or marks is None or not total:
+        return svg.line(name, note, grid.grid, marks)
+    placed, at = [], 0
+    for mark in marks:
+        if mark.memory_mib:
+            placed.append(replace(mark, start=at, size=min(mark.memory_mib, total - at)))
+            at = min(total, at + mark.memory_mib)
+        else:
+            placed.append(replace(mark, start=0, size=total, place=_("the whole GPU")))
+    return svg.line(name, note, total, placed)
 
 
 def _marks(cells: Iterable[Cell] | None, mine: Mine) -> list[svg.Mark] | None:
@@ -156,7 +176,11 @@ def _mark(cell: Cell, mine: Mine) -> svg.Mark:
     label = cell.profile or (_("whole GPU") if cell.kind == "gpu" else _("unnamed slice"))
     tone, note = _whose(cell, mine)
     href = reverse("reservation", args=[cell.reservation_id]) if cell.reservation_id else ""
-    return svg.Mark(cell.start, cell.size, tone, label, note, href)
+    if cell.share is None:
+        return svg.Mark(cell.start, cell.size, tone, label, note, href)
+    share = cell.share
+    label = words.share(share.memory_mib, share.compute_pct, share.limit_pct)
+    return svg.Mark(cell.start, cell.size, tone, label, note, href, _("share"), share.memory_mib)
 
 
 def _whose(cell: Cell, mine: Mine) -> tuple[str, str]:
@@ -168,8 +192,15 @@ def _whose(cell: Cell, mine: Mine) -> tuple[str, str]:
     return ("mine", _("yours")) if cell.reservation_id in mine else ("team", cell.team)
 
 
-def _places(grid: GpuGrid, mine: Mine) -> tuple[Place, ...]:
-    """Each span once: what is wanted, with what was seen there; what is only there; what is in the way."""
+def _share_states(state: Any) -> dict[str, str]:
+    return {} if state is None else {one["allocation"]: one["state"] for one in state.shares}
+
+
+def _places(grid: GpuGrid, mine: Mine, shares: Mapping[str, str]) -> tuple[Place, ...]:
+    """Each span once: what is wanted, with what was seen there; what is only there; what is in the way.
+
+    `shares`: by allocation, how the node says that its share is.
+    """
     seen = {(c.start, c.size): c for c in grid.observed or ()}
     rows = []
     for cell in grid.wanted or ():
@@ -177,6 +208,8 @@ def _places(grid: GpuGrid, mine: Mine) -> tuple[Place, ...]:
         observed = _("not known") if grid.observed is None else _("not there")
         if cell.kind == "gpu":
             observed = ""
+        elif cell.kind == "share":
+            observed = str(healthwords.SHARES.get(shares.get(cell.allocation, ""), _("not there")))
         rows.append(_place(cell, mine, _("there") if found else observed, found.mig_uuid if found else ""))
     rows += [_place(cell, mine, _("there, not wanted"), cell.mig_uuid) for cell in seen.values()]
     rows += [_place(cell, mine, cell.detail, "") for cell in grid.blockers]
@@ -186,7 +219,7 @@ def _places(grid: GpuGrid, mine: Mine) -> tuple[Place, ...]:
 def _place(cell: Cell, mine: Mine, observed: str, mig_uuid: str) -> Place:
     mark = _mark(cell, mine)
     whose = "" if mark.hatched else mark.note
-    return Place((cell.start, cell.size), mark.label, whose, mark.href, observed, mig_uuid)
+    return Place((cell.start, cell.size), mark.label, whose, mark.href, observed, mig_uuid, mark.place)
 
 
 # --- Readings -----------------------------------------------------------------

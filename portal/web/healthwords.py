@@ -48,6 +48,13 @@ LINKS: Mapping[str, Words] = {
     "nvswitch": _("NVLink switch"),
 }
 
+#: How a share is on its node.
+SHARES: Mapping[str, Words] = {
+    "ok": _("there"),
+    "degraded": _("what keeps it apart does not answer"),
+    "over": _("takes more memory than it has"),
+}
+
 #: How a process was found to be somebody's.
 BY: Mapping[str, Words] = {
     "cdi": _("its container has the device"),

@@ -195,8 +195,10 @@ def on_gpus(allocations: Sequence[AllocationView]) -> list[OnGpu]:
 
 def _on_gpu(number: int, on_it: Sequence[AllocationView]) -> OnGpu:
     first = on_it[0]
+    drawn = {(one.start, one.size): one for one in reversed(on_it)}  # shares lie on one another
     marks = [
-        svg.Mark(one.start, one.size, "mine", label(one), slices((one.start, one.size))) for one in on_it
+        svg.Mark(*span, "mine", label(drawn[span]), "" if drawn[span].share else slices(span))
+        for span in sorted(drawn)
     ]
     name = f"{first.node} GPU {first.gpu}"
     row = svg.line("", "", first.grid, marks)

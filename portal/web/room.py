@@ -139,12 +139,11 @@ def _ledgers(seen: Snapshot, picks: Sequence[Pick], period: Period) -> tuple[Led
     if gpu is None or not ours:
         return ()
     there = [(busy.period, busy.portion) for busy in gpu.busy if busy.portion]
-    memory = (sum(one.memory_mib for one in ours), shares.memory_peak(there, period))
-    compute = (sum(one.compute_pct for one in ours), shares.compute_peak(there, period))
-    whole = gpu.ledgers
+    memory, compute = sum(one.memory_mib for one in ours), sum(one.compute_pct for one in ours)
+    used, whole = shares.peaks(there, period), gpu.ledgers
     return (
-        _ledger(_("Memory"), *memory, whole.memory_mib, gib),
-        _ledger(_("Compute"), *compute, whole.compute_pct, lambda pct: f"{pct} %"),
+        _ledger(_("Memory"), memory, used.memory_mib, whole.memory_mib, gib),
+        _ledger(_("Compute"), compute, used.compute_pct, whole.compute_pct, lambda pct: f"{pct} %"),
     )
 
 

@@ -17,7 +17,8 @@ NARROW = 0.3
 class Mark:
     """Something on the grid: a span in memory slices, whose it is, and what is written on it.
 
-    `tone` is one of mine, team, busy, foreign, blocked, unknown.
+    `tone` is one of mine, team, busy, foreign, blocked, unknown. `place` says where
+    it is, where that is not told by its span, and `memory_mib` how much a share has.
     """
 
     start: int
@@ -26,6 +27,8 @@ class Mark:
     label: str
     note: str = ""
     href: str = ""
+    place: str = ""
+    memory_mib: int = 0
 
     @property
     def short(self) -> str:

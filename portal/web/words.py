@@ -145,7 +145,7 @@ ACCESS_LIMITS: Mapping[str, Words] = {
 ISOLATION: Mapping[str, tuple[Words, Words]] = {
     "hardware": (
         _("Hardware"),
-        _("it has its own memory and engines, and a fault of others does not reach it"),
+        _("it has memory and engines of its own"),
     ),
     "driver": (
         _("Driver (MPS)"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agents import cdi
+from agents import cdi, machine
 from agents.cdi import Mount, Slice
 from agents.devices import Node
 from agents.gpu import DriverRefusal
@@ -122,8 +122,11 @@ class TestDocument:
             cdi.bring(place, GPU, {"a": A}, allowed)
         assert there(place) == set()
 
-    def test_a_real_machine_needs_the_generator(self, tmp_path: Path) -> None:
+    def test_a_real_machine_needs_the_generator(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert cdi.works(Place(tmp_path))
+        monkeypatch.setattr(machine.shutil, "which", lambda *_, **__: None)
         assert not cdi.works(Place(tmp_path, real=True))
 
     def test_a_name_that_no_device_can_have_is_refused(self, place: Place) -> None:

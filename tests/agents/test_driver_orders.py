@@ -8,7 +8,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from agents import simulator, simulator_world
+from agents import nvml, simulator, simulator_world
 from agents.driver import Driver
 from agents.gpu import DriverRefusal, Inventory
 
@@ -45,6 +45,25 @@ class TestMigMode:
         simulator_world.stop_processes(folder)
         one.set_mig_mode(uuid, True)
         assert one.gpu(uuid).mig is True
+
+    def test_our_own_wait_for_errors_does_not_stand_in_the_way(
+        self, driver: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, folder = driver("1xA100-40GB")
+        (uuid,) = uuids(one.look())
+        one.xids(1)
+        change, waits = nvml.set_mig_mode, []
+
+        def busy_while_we_wait(device: object, on: bool) -> int:
+            waits.append(one._xids.waits)
+            return nvml.IN_USE if waits[-1] else change(device, on)
+
+        monkeypatch.setattr(nvml, "set_mig_mode", busy_while_we_wait)
+        one.set_mig_mode(uuid, True)
+        assert (one.gpu(uuid).mig, waits) == (True, [True, False])
+        one.xids(1)
+        simulator_world.xid(folder, 0, 31)
+        assert [xid.number for xid in one.xids(1000)] == [31]
 
     def test_a_virtual_machine_that_cannot_reset_says_so(self, driver: Open) -> None:
         one, folder = driver("1xA100-40GB")

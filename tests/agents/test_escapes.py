@@ -18,6 +18,7 @@ from pool.core.wire import Process, Share
 
 SHARE = Share(memory_mib=8_192, compute_pct=20, limit_pct=20)
 MEMORY, THREADS = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+HAMI = {"CUDA_DEVICE_MEMORY_LIMIT": "8192m", "CUDA_DEVICE_SM_LIMIT": "20"}
 NOBODY = 2**22 + 1  # above any pid_max
 
 
@@ -46,19 +47,31 @@ def running(settings: dict[str, str]) -> Iterator[Process]:
 
 class TestLibrary:
     def test_a_program_with_it_is_fine(self, library: str) -> None:
-        with running({"LD_PRELOAD": library}) as program:
-            assert without_library(program.pid) == ""
+        with running({"LD_PRELOAD": library, **HAMI}) as program:
+            assert without_library(program.pid, SHARE) == ""
 
     def test_a_program_without_it_is_named(self) -> None:
         with running({}) as program:
-            assert f"process {program.pid} (cat) runs without" in without_library(program.pid)
+            assert f"process {program.pid} (cat) runs without" in without_library(program.pid, SHARE)
 
     def test_a_program_that_switches_it_off_is_named(self, library: str) -> None:
         with running({"LD_PRELOAD": library, "CUDA_DISABLE_CONTROL": "TRUE"}) as program:
-            assert "CUDA_DISABLE_CONTROL" in without_library(program.pid)
+            assert "CUDA_DISABLE_CONTROL" in without_library(program.pid, SHARE)
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"CUDA_DEVICE_MEMORY_LIMIT": "9g"},
+            {"CUDA_DEVICE_MEMORY_LIMIT_0": "9g"},
+            {"CUDA_DEVICE_SM_LIMIT_0": "90"},
+        ],
+    )
+    def test_a_program_with_looser_limits_is_named(self, library: str, more: dict[str, str]) -> None:
+        with running({"LD_PRELOAD": library, **HAMI, **more}) as program:
+            assert "as it should" in without_library(program.pid, SHARE)
 
     def test_what_is_gone_is_not_accused(self) -> None:
-        assert without_library(NOBODY) == ""
+        assert without_library(NOBODY, SHARE) == ""
         assert looser(NOBODY, SHARE) == ""
 
 
@@ -82,14 +95,15 @@ def test_limits_of_mps_may_be_tightened_and_not_loosened(settings: dict[str, str
 
 class TestEscapes:
     def test_the_first_that_escapes_is_told(self, library: str) -> None:
-        with running({"LD_PRELOAD": library}) as good, running({}) as bad:
-            said = Escapes().first("a", [good, bad], without_library)
+        look = partial(without_library, share=SHARE)
+        with running({"LD_PRELOAD": library, **HAMI}) as good, running({}) as bad:
+            said = Escapes().first("a", [good, bad], look)
             assert f"process {bad.pid} " in said
 
     def test_the_machines_own_are_not_looked_at(self) -> None:
         with running({}) as program:
             own = Process(pid=program.pid, started=program.started, system=True)
-            assert Escapes().first("a", [own], without_library) == ""
+            assert Escapes().first("a", [own], partial(without_library, share=SHARE)) == ""
 
     def test_each_is_looked_at_once_until_its_share_is_forgotten(self) -> None:
         looks: list[int] = []

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,49 +13,17 @@ import pynvml
 import pytest
 
 from agents import simulator_world as world
-from agents.carve import carve
 from agents.driver import Driver
-from agents.gpu import DriverRefusal, Gpu
+from agents.gpu import DriverRefusal
 from agents.parts import simulator
 from agents.reset import Reset
 from agents.simulator_state import Store
-from pool.core.wire import Command, Held, Layout, Process, Stay, Trouble
-from tests.agents.stand_in import parts_of, slice_, whole
+from pool.core.wire import Process
+from tests.agents.one_gpu import Bench
+from tests.agents.stand_in import slice_, whole
 
 Open = Callable[..., tuple[Driver, Path]]
 A = slice_("a", 0)
-
-
-class Bench:
-    """One GPU under the applier's hands."""
-
-    def __init__(self, driver: Driver, folder: Path) -> None:
-        self.driver = driver
-        self.folder = folder
-        self.uuid = driver.look().gpus[0].uuid
-        self.boot_id = "boot-1"
-        self.reason: str | None = None
-        self.generation = 0
-        self.restart()
-
-    def restart(self, **own: Any) -> None:
-        self.parts = parts_of(self.driver, self.folder, lambda: self.boot_id, **own)
-
-    def carve(self, *held: Held, mig: bool = True, **layout: Any) -> Trouble | None:
-        self.generation += 1
-        wanted = Layout(mig=mig, held=held, **layout)
-        order = Command(id="c", node="node-1", gpu=self.uuid, generation=self.generation, layout=wanted)
-        return carve(order, self.parts, lambda uuid: self.reason).trouble
-
-    def gpu(self) -> Gpu:
-        return self.driver.gpu(self.uuid)
-
-    @property
-    def record(self) -> Any:
-        return self.parts.ledger.gpu(self.uuid)
-
-    def kinds(self) -> list[str]:
-        return [one.kind for one in self.parts.log.pending()]
 
 
 @pytest.fixture
@@ -141,6 +108,25 @@ class TestReset:
         assert (trouble.code, trouble.detail) == ("reset_required", "the GPU was not reset: not supported")
         assert one.driver.look().driver is not None
 
+    def test_a_crash_before_it_is_on_record_costs_one_more(
+        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Crash(BaseException):
+            """What kill -9 looks like to the steps after it."""
+
+        def die(*args: object) -> None:
+            raise Crash
+
+        one, done = bench(mig=(0,)), []
+        monkeypatch.setattr(Reset, "__call__", lambda self, uuid: done.append(uuid))
+        with monkeypatch.context() as killed:
+            killed.setattr(one.parts.ledger, "reset", die)
+            with pytest.raises(Crash):
+                one.carve(reset=1)
+        one.restart()
+        assert one.carve(reset=1) is None
+        assert done == [one.uuid, one.uuid]
+
     def test_a_boot_resets_everything(self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
         one = bench(mig=(0,))
         one.carve(A, reset=4)
@@ -153,6 +139,38 @@ class TestReset:
         one.driver.create(one.uuid, 14, 0, 2)
         with one.driver.away():
             Reset(simulator(one.parts.place))(one.uuid)
+        assert one.gpu().instances == ()
+
+
+class TestPendingMode:
+    """A driver that cannot reset the GPU itself, as in a virtual machine, leaves the change pending."""
+
+    @pytest.fixture
+    def one(self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+        one = bench("1xA100-80GB")
+
+        def pend(uuid: str, on: bool) -> None:
+            with Store(one.folder).edit() as machine:
+                machine.gpus[0].pending = on
+            raise DriverRefusal("reset_required", 16, "the change of the MIG mode is pending")
+
+        monkeypatch.setattr(one.driver, "set_mig_mode", pend)
+        return one
+
+    def test_it_comes_true_by_a_reset(self, one: Bench) -> None:
+        assert one.carve(A) is None
+        assert one.gpu().mig is True
+        assert len(one.gpu().instances or ()) == 1
+
+    def test_what_the_tool_says_is_told_beside_it(self, one: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(self: Reset, uuid: str) -> None:
+            raise DriverRefusal("reset_required", None, "the GPU was not reset: primary GPU")
+
+        monkeypatch.setattr(Reset, "__call__", refuse)
+        trouble = one.carve(A)
+        assert trouble is not None
+        assert (trouble.code, trouble.nvml) == ("reset_required", 16)
+        assert trouble.detail == "the change of the MIG mode is pending; the GPU was not reset: primary GPU"
         assert one.gpu().instances == ()
 
 
@@ -211,111 +229,6 @@ class TestComputeMode:
         assert trouble is not None
         assert trouble.code == "observe"
         assert self.mode(one) == "default"
-
-
-class TestWholeGpus:
-    """A whole GPU is handed to somebody else only when nobody is on it any more."""
-
-    def later(self, allocation: str, owner: str) -> Held:
-        return Held(allocation=allocation, owner=owner, profile=None, profile_id=None, start=0, size=8)
-
-    def test_the_next_owner_waits_for_the_former_ones_processes(self, bench: MakeBench) -> None:
-        one = bench()
-        assert one.carve(self.later("first", "us"), mig=False) is None
-        pid = world.process(one.folder, 0)
-        trouble = one.carve(self.later("second", "them"), mig=False)
-        assert trouble is not None
-        assert (trouble.code, [user.pid for user in trouble.holders]) == ("in_use", [pid])
-        assert one.record.whole.allocation == "first"
-        world.stop_processes(one.folder)
-        assert one.carve(self.later("second", "them"), mig=False) is None
-        assert one.record.whole.allocation == "second"
-
-    def test_the_same_owner_goes_on_over_running_processes(self, bench: MakeBench) -> None:
-        one = bench()
-        one.carve(self.later("first", "us"), mig=False)
-        world.process(one.folder, 0)
-        assert one.carve(self.later("second", "us"), mig=False) is None
-        assert one.record.whole.allocation == "second"
-
-    def test_the_holders_own_processes_are_in_nobodys_way(self, bench: MakeBench) -> None:
-        one = bench()
-        world.process(one.folder, 0)
-        user = (one.gpu().processes or ())[0].user
-        assert user is not None
-        mine = Stay(
-            allocation="w",
-            reservation="r",
-            gpu=one.uuid,
-            team="t",
-            owner="o",
-            users=(user,),
-            start=datetime(2026, 1, 1, tzinfo=UTC),
-        )
-        one.parts.stays.heed((mine,), one.parts.stays.policy, 1000.0)
-        assert one.carve(self.later("w", "o"), mig=False) is None
-
-    def test_foreign_use_that_an_operator_adopts_is_handed_over_as_it_runs(self, bench: MakeBench) -> None:
-        one = bench()
-        world.process(one.folder, 0)
-        adopted = Held(allocation="w", owner="o", profile=None, profile_id=None, start=0, size=8, adopt=True)
-        assert one.carve(adopted, mig=False) is None
-        assert one.record.whole.allocation == "w"
-
-    def test_who_had_it_before_others_did_finds_them_in_his_way(self, bench: MakeBench) -> None:
-        one = bench(mig=(0,))
-        one.carve(self.later("first", "us"), mig=False)
-        assert one.carve(A) is None
-        assert one.record.whole is None
-        one.carve(mig=False)
-        world.process(one.folder, 0)
-        trouble = one.carve(self.later("again", "us"), mig=False)
-        assert trouble is not None
-        assert trouble.code == "in_use"
-
-    def test_a_boot_changes_no_holder(self, bench: MakeBench) -> None:
-        one = bench()
-        one.carve(self.later("w", "o"), mig=False)
-        one.boot_id = "boot-2"
-        one.restart()
-        world.process(one.folder, 0)
-        assert one.carve(self.later("w", "o"), mig=False) is None
-
-    def test_what_cannot_be_read_counts_as_in_use(
-        self, bench: MakeBench, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        one = bench()
-        monkeypatch.setattr("agents.nvml.running", lambda device: None)
-        trouble = one.carve(self.later("w", "o"), mig=False)
-        assert trouble is not None
-        assert (trouble.code, trouble.detail) == (
-            "in_use",
-            "somebody else is still on it: its processes cannot be read",
-        )
-
-
-class TestAdoption:
-    def test_a_foreign_instance_becomes_ours_and_runs_on(self, bench: MakeBench) -> None:
-        one = bench(mig=(0,))
-        one.driver.create(one.uuid, 19, 0, 1)
-        pid = world.process(one.folder, 0, 0)
-        before = [made.serial for made in Store(one.folder).read().gpus[0].instances]
-        taken = Held(allocation="a", owner="o", profile="1g.10gb", profile_id=19, start=0, size=1, adopt=True)
-        assert one.carve(taken) is None
-        assert [made.serial for made in Store(one.folder).read().gpus[0].instances] == before
-        assert one.record.made[0].allocation == "a"
-        assert [user.pid for user in (one.gpu().instances or ())[0].processes or ()] == [pid]
-        world.stop_processes(one.folder)
-        assert one.carve() is None
-        assert one.gpu().instances == ()
-
-    def test_nothing_is_taken_over_where_nothing_may_be_changed(self, bench: MakeBench) -> None:
-        one = bench(mig=(0,))
-        one.driver.create(one.uuid, 19, 0, 1)
-        one.reason = "frozen"
-        taken = Held(allocation="a", owner="o", profile="1g.10gb", profile_id=19, start=0, size=1, adopt=True)
-        assert one.carve(taken) is not None
-        assert one.record.made == ()
 
 
 class TestWhoIsInTheWay:

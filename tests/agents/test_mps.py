@@ -48,6 +48,10 @@ def folder(place: Place) -> Path:
     return Path(connect.pipe(GPU, str(place.run))).parent
 
 
+def allowed() -> None:
+    """Anything may be changed."""
+
+
 class TestDaemon:
     def test_it_starts_and_ends(self, daemon: Mps) -> None:
         assert daemon.alive()
@@ -98,32 +102,32 @@ class TestDaemon:
 
 class TestLimits:
     def test_they_are_set_for_servers_to_come_and_read_back(self, daemon: Mps) -> None:
-        assert daemon.limit(20_480, 30)
+        assert daemon.limit(20_480, 30, allowed)
         assert daemon.limits() == (20_480, 30)
 
     def test_setting_the_same_again_changes_nothing(self, daemon: Mps) -> None:
-        daemon.limit(20_000, 30)
-        assert not daemon.limit(20_000, 30)
+        daemon.limit(20_000, 30, allowed)
+        assert not daemon.limit(20_000, 30, allowed)
 
     def test_a_server_that_runs_keeps_to_them_from_its_next_client_on(
         self, place: Place, daemon: Mps
     ) -> None:
-        daemon.limit(8_192, 50)
+        daemon.limit(8_192, 50, allowed)
         with Program(settings(place)) as early:
             assert early.connected()["memory"] == 8_192
-            assert daemon.limit(4_096, 25)
+            assert daemon.limit(4_096, 25, allowed)
             with Program(settings(place)) as late:
                 assert late.connected() == {"memory": 4_096, "percent": 25}
 
     def test_a_client_that_sets_nothing_is_limited_all_the_same(self, place: Place, daemon: Mps) -> None:
-        daemon.limit(1_000, 40)
+        daemon.limit(1_000, 40, allowed)
         with Program(settings(place)) as program:
             program.connected()
             assert program.allocates(1_000)
             assert not program.allocates(1)
 
     def test_a_client_can_only_tighten_them(self, place: Place, daemon: Mps) -> None:
-        daemon.limit(1_000, 40)
+        daemon.limit(1_000, 40, allowed)
         looser = settings(
             place, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=9G", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="90"
         )
@@ -134,17 +138,27 @@ class TestLimits:
 
     def test_two_programs_get_the_limit_twice(self, place: Place, daemon: Mps) -> None:
         """Why the agent sums the memory of a share's processes."""
-        daemon.limit(1_000, 100)
+        daemon.limit(1_000, 100, allowed)
         with Program(settings(place)) as one, Program(settings(place)) as other:
             for program in (one, other):
                 program.connected()
                 assert program.allocates(1_000)
             assert set(daemon.clients()) == {one.pid, other.pid}
 
+    def test_they_are_left_alone_when_nothing_may_be_changed(self, daemon: Mps) -> None:
+        def frozen() -> None:
+            raise DriverRefusal("frozen")
+
+        daemon.limit(1_000, 40, allowed)
+        assert not daemon.limit(1_000, 40, frozen)
+        with pytest.raises(DriverRefusal, match="frozen"):
+            daemon.limit(2_000, 40, frozen)
+        assert daemon.limits() == (1_000, 40)
+
     def test_a_daemon_that_does_not_take_them_is_refused(self, place: Place, daemon: Mps) -> None:
         (place.root / "usr/bin/takes-no-limits").touch()
         with pytest.raises(DriverRefusal, match="does not take its limits"):
-            daemon.limit(1_000, 40)
+            daemon.limit(1_000, 40, allowed)
 
 
 @MANY

@@ -221,6 +221,11 @@ class TestAccounts:
         one, other = share("a", users=("daemon", "bin")), share("b", users=("daemon", "nobody"))
         assert bench.bring(shared(one, other))
 
+    def test_the_account_that_is_served_stays_when_somebody_joins(self, bench: Bench) -> None:
+        bench.bring(shared(share("a", users=("daemon", "bin"))))
+        both = shared(share("b", users=("bin", "daemon")), share("a", users=("daemon", "bin")))
+        assert bench.bring(both, bench.used_by(process(GONE + 1, "a")))
+
     def test_a_pool_may_allow_several(self, bench: Bench) -> None:
         assert bench.bring(shared(A, share("b", users=("nobody",)), multi_user=True))
         assert set(bench.seen(shared(A, multi_user=True))) == {"a"}

@@ -9,7 +9,7 @@ from agents.watch import Last
 from pool.core.wire import GpuReport, Report, ShareSeen
 
 
-def text(*gpus: GpuReport, **fields: object) -> str:
+def text(*gpus: GpuReport, stopped: bool = False, managed: int = 0, **fields: object) -> str:
     report = Report(
         agent="1",
         node="n",
@@ -28,6 +28,8 @@ def text(*gpus: GpuReport, **fields: object) -> str:
         simulated=None,
         by_broker=False,
         last=Last(report=report),
+        stopped=stopped,
+        managed=managed,
     )
     return as_text(status)
 
@@ -39,6 +41,12 @@ def gpu(**fields: object) -> GpuReport:
 def test_who_else_manages_the_node_is_said() -> None:
     assert "Managed by others too: device-plugin, slurmd" in text(managed_by=("device-plugin", "slurmd"))
     assert "Managed" not in text()
+
+
+def test_what_the_portal_allows_is_said() -> None:
+    assert "Managed GPUs: 1 of 2" in text(gpu(), gpu(), managed=1)
+    assert "FROZEN by the portal" in text(stopped=True)
+    assert "FROZEN" not in text()
 
 
 def test_reports_that_were_not_taken_are_counted() -> None:

@@ -52,8 +52,8 @@ class TestLimits:
     def test_a_hami_share_loads_the_library_and_counts_in_its_own_file(self) -> None:
         found = limits(HAMI, "/elsewhere")
         assert found["LD_PRELOAD"] == "/elsewhere/hami/libvgpu.so"
-        assert found["CUDA_DEVICE_MEMORY_LIMIT"] == "20480m"
-        assert found["CUDA_DEVICE_SM_LIMIT"] == "30"
+        assert found["CUDA_DEVICE_MEMORY_LIMIT"] == found["CUDA_DEVICE_MEMORY_LIMIT_0"] == "20480m"
+        assert found["CUDA_DEVICE_SM_LIMIT"] == found["CUDA_DEVICE_SM_LIMIT_0"] == "30"
         assert found["CUDA_DEVICE_MEMORY_SHARED_CACHE"].startswith("/elsewhere/hami/a-1/")
         assert found["GPU_CORE_UTILIZATION_POLICY"] == "force"
 

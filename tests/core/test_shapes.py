@@ -195,7 +195,7 @@ any_json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
 )
 fields = {
-    "kind": st.sampled_from(["mig", "gpu"]) | any_json,
+    "kind": st.sampled_from(["mig", "gpu", "share"]) | any_json,
     "profile": st.sampled_from(sorted(mig.profile_names())) | any_json,
     "memory_mib": st.integers(1, 99_999) | any_json,
     "compute_slices": st.integers(1, 7) | any_json,
@@ -204,6 +204,10 @@ fields = {
     "models": st.lists(st.sampled_from(sorted(mig.models())), min_size=1) | any_json,
     "same_node": st.booleans() | any_json,
     "node": st.just("dgx-1") | any_json,
+    "memory_pct": st.integers(1, 100) | any_json,
+    "compute": st.dictionaries(st.sampled_from(["guaranteed", "limit"]), st.integers(0, 100)) | any_json,
+    "sharing": st.sampled_from([kind.value for kind in Sharing]) | any_json,
+    "accept_not_enforced": st.booleans() | any_json,
     "extra": any_json,
 }
 almost_asks = st.fixed_dictionaries({}, optional=fields)
@@ -242,9 +246,26 @@ sound = st.builds(
     compute_slices=st.none() | st.integers(1, 7),
     **common,
 ) | st.builds(GpuAsk, memory_mib=st.none() | st.integers(1, 99_999), **common)
+sound_shares = st.builds(
+    lambda memory, in_percent, compute, more, sharing, **rest: ShareAsk(
+        memory_mib=None if in_percent else memory * 99,
+        memory_pct=memory if in_percent else None,
+        guaranteed=compute,
+        limit=max(1, min(100, compute + more)),
+        sharing=sharing,
+        **rest,
+    ),
+    memory=st.integers(1, 100),
+    in_percent=st.booleans(),
+    compute=st.integers(0, 100),
+    more=st.integers(0, 100),
+    sharing=st.sampled_from([None, Sharing.MPS, Sharing.HAMI]),
+    accept_not_enforced=st.booleans(),
+    **common,
+)
 
 
-@given(sound)
+@given(sound | sound_shares)
 def test_an_ask_survives_being_written_and_read(ask: Ask) -> None:
     assert parse_ask(ask_json(ask)) == stored_ask(ask_json(ask)) == ask
     assert None not in ask_json(ask).values()

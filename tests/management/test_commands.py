@@ -194,3 +194,67 @@ def test_a_node_of_the_demo_that_says_nothing_is_named(cast: Cast) -> None:
         run("demo_nodes", "--timeout", "0")
     assert Node.objects.count() == 4
     assert not Gpu.objects.filter(managed=True).exists()
+
+
+def test_a_pools_policy_is_shown_and_set(cast: Cast) -> None:
+    assert "may_kill             no" in run("pool_set", "main")
+    told = run("pool_set", "main", "--may-kill", "yes", "--grace-seconds", "30", "--foreign", "look")
+    assert "may_kill             yes" in told
+    pool = Pool.objects.get()
+    assert (pool.may_kill, pool.grace_seconds, pool.foreign) == (True, 30, "look")
+    with pytest.raises(CommandError, match="invalid"):
+        run("pool_set", "main", "--most-shares", "0")
+
+
+def test_gpus_are_given_out_in_shares_from_the_shell(cast: Cast, node: SimNode) -> None:
+    node.send(node.report(sharing=("mps",)))
+    assert "share (mps)" in run("gpu_set", "node-1", "--use", "share", "--sharing", "mps")
+    with pytest.raises(CommandError, match="not_a_choice"):
+        run("gpu_set", "node-1", "--use", "share")
+
+
+def test_gpus_are_taken_from_the_nodes_other_manager(cast: Cast) -> None:
+    node = enrol_node(cast.main, managed=False)
+    node.send(node.report(managed_by=("slurmd",)))
+    with pytest.raises(CommandError, match="managed_elsewhere"):
+        run("gpu_set", "node-1", "--manage")
+    assert "managed" in run("gpu_set", "node-1", "--manage", "--excluded")
+    assert Gpu.objects.get().excluded
+    run("gpu_set", "node-1", "--included")
+    row = Gpu.objects.get()
+    assert (row.managed, row.excluded) == (True, False)
+    with pytest.raises(CommandError, match="Choose"):
+        run("gpu_set", "node-1", "--included", "--excluded")
+
+
+def test_how_a_node_hands_its_slices_out_is_shown_and_set(cast: Cast, node: SimNode) -> None:
+    node.send(node.report(access=("advisory", "cdi")))
+    assert run("node_set", "node-1") == "node-1  access advisory  (its agent offers: advisory, cdi)"
+    assert "access cdi" in run("node_set", "node-1", "--access", "cdi")
+    with pytest.raises(CommandError, match="not_a_choice"):
+        run("node_set", "node-1", "--access", "unix")
+    with pytest.raises(CommandError, match="no node"):
+        run("node_set", "elsewhere")
+
+
+def test_a_retired_node_has_no_way_in_any_more(cast: Cast, node: SimNode, settings: Any) -> None:
+    settings.NODE_BROKER_URL = ""
+    code = run("join_code", "main", "dgx-01")
+    ask = wire.JoinAsk(code=code, node="dgx-01", machine_id="machine-1", agent="0.1.0")
+    token = inventory.enrol(ask=ask, now=clock.real_now()).token
+    assert tokens.authenticate_node(token) is not None
+    assert run("retire", "node", "dgx-01") == "0 GPUs retired."
+    assert tokens.authenticate_node(token) is None
+    uuid = node.gpus[0].uuid
+    assert run("retire", "gpu", uuid) == "1 GPUs retired."
+    assert run("retire", "gpu", uuid, "--back") == "1 GPUs are back, only observed."
+    with pytest.raises(CommandError, match="so already"):
+        run("retire", "gpu", uuid, "--back")
+
+
+def test_accounts_on_the_nodes_are_set_from_the_shell(cast: Cast) -> None:
+    assert run("account_set", "user", "milo", "milo-p") == "milo is milo-p on the nodes."
+    assert run("account_set", "team", "vision", "svc") == "vision is svc on the nodes."
+    assert run("account_set", "user", "milo", "") == "milo has no account there."
+    with pytest.raises(CommandError, match="invalid"):
+        run("account_set", "user", "milo", "root")

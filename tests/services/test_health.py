@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from pool.core import wire
 from pool.core.errors import Code, Refusal
-from pool.core.shapes import MigAsk
+from pool.core.shapes import GpuAsk, MigAsk
 from pool.models import Blocker, Event, Fault, Gpu, Node, Outage, Pool, Reservation
 from pool.queries import clock
 from pool.services import health, reservations
@@ -181,6 +181,26 @@ def test_it_is_reset_once_nothing_is_booked_on_it(cast: Cast, node: SimNode) -> 
     answer = send(node)
     assert (Gpu.objects.get().reset, faults()[0][4]) == (1, 0)
     assert [one.layout.reset for one in answer.commands] in ([], [1])
+
+
+def test_an_agent_that_has_counted_further_gets_a_number_that_it_has_not_had(node: SimNode) -> None:
+    send(node, 48, reset=5)
+    assert (Gpu.objects.get().reset, Fault.objects.get().reset) == (6, 6)
+    send(node, reset=5)
+    assert faults()[0][4] == 0
+
+
+def test_of_eight_gpus_only_the_lost_one_is_out_of_use(cast: Cast) -> None:
+    node = enrol_node(cast.main, count=8, use="whole")
+    node.gpus[3].lost = True
+    node.send()
+    assert Fault.objects.get().gpu.uuid == node.gpus[3].uuid
+    seven = {"team": "vision", "pool": "main", "duration": timedelta(hours=1), "now": clock.now()}
+    refused(Code.NO_CAPACITY, lambda: reservations.book(actor=cast.lena, ask=GpuAsk(count=8), **seven))
+    booked = reservations.book(actor=cast.lena, ask=GpuAsk(count=7), **seven)
+    node.follow()
+    booked.refresh_from_db()
+    assert booked.state == "active"
 
 
 def test_only_after_the_reset_its_reports_are_good(cast: Cast, node: SimNode) -> None:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from pool.core import wire
 from pool.core.shapes import Class, GpuAsk
-from pool.models import Allocation, Command, Event, Fault, Gpu, GpuState, Outage, Pool, Reservation
+from pool.models import (
+    Allocation,
+    Command,
+    Event,
+    Fault,
+    Gpu,
+    GpuState,
+    Node,
+    Outage,
+    Pool,
+    Reservation,
+)
 from pool.queries import clock
 from pool.services import health, lanes, outages, reservations
 from tests.cast import Cast, enrol_node
@@ -146,6 +158,23 @@ def test_back_in_time_it_does_not_fail(two_nodes: Scene) -> None:
     lanes.due(now=LATE)
     assert state(booked)[0] == "active"
     assert Outage.objects.get().period.upper == LATE
+
+
+@pytest.mark.parametrize(
+    ("rows", "path"), [(Pool, ""), (Node, "pool__"), (Gpu, "node__pool__")], ids=["pool", "node", "gpu"]
+)
+def test_a_freeze_keeps_it_and_what_is_yet_to_start(two_nodes: Scene, rows: Any, path: str) -> None:
+    booked, later = two_nodes.book(WHOLE), two_nodes.book(WHOLE, start=NOON + hours(5))
+    run(two_nodes, booked)
+    for gpu in Gpu.objects.all():
+        lose(gpu)
+    before = gpus_of(later)
+    rows.objects.filter(**{f"{path}name": "main"}).update(frozen=True)
+    lanes.due(now=LATE)
+    assert (state(booked)[0], gpus_of(later)) == ("active", before)
+    rows.objects.filter(**{f"{path}name": "main"}).update(frozen=False)
+    lanes.due(now=LATE)
+    assert state(booked)[0] == "failed"
 
 
 def test_what_it_has_on_other_gpus_ends_first(two_nodes: Scene) -> None:

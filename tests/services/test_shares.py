@@ -264,6 +264,39 @@ def test_what_needs_the_memory_of_one_that_is_still_there_waits_for_it(scene: Sc
     assert of(later).wanted_at == NOON + hours(1)
 
 
+def test_the_same_owners_next_share_takes_over_the_part_of_the_one_before(scene: Scene) -> None:
+    ask = ShareAsk(memory_pct=60, guaranteed=60, limit=60)
+    scene.book(ask)
+    after = scene.book(ask, start=NOON + hours(1))
+    settled(scene)
+    lanes.due(now=NOON + hours(1))
+    after.refresh_from_db()
+    assert (after.state, after.state_reason) == ("starting", Reason.WAITING_FOR_NODE)
+    assert [held.allocation for held in layout().held] == [str(of(after).pk)]
+
+
+def test_one_that_was_given_back_early_is_waited_for_also_by_its_owner(scene: Scene) -> None:
+    ask = ShareAsk(memory_pct=60, guaranteed=60, limit=60)
+    first = scene.book(ask)
+    settled(scene)
+    after = scene.book(ask, start=NOON + hours(2))
+    lanes.due(now=NOON + hours(1))
+    first.refresh_from_db()
+    assert first.state == "ending"
+    lanes.due(now=NOON + hours(2))
+    after.refresh_from_db()
+    assert (after.state, after.state_reason) == ("starting", Reason.WAITING_FOR_CLEANUP)
+
+
+def test_two_that_start_together_wait_together_for_the_part_of_one_that_runs_on(scene: Scene) -> None:
+    scene.book(ShareAsk(memory_pct=40, guaranteed=10, limit=10))
+    half = ShareAsk(memory_pct=50, guaranteed=10, limit=10)
+    rows = [scene.book(half, start=NOON + hours(1)) for _ in range(2)]
+    settled(scene)
+    lanes.due(now=NOON + hours(1))
+    assert [of(row).wanted_at for row in rows] == [None, None]
+
+
 @pytest.mark.parametrize("why", ["ending", "foreign", "nobody knows"])
 def test_one_that_runs_on_after_its_end_keeps_only_its_own_part(scene: Scene, why: str) -> None:
     first = scene.book(ShareAsk(memory_pct=60, guaranteed=10, limit=10))

@@ -17,8 +17,11 @@ from pool.models import Gpu
 from pool.queries import clock
 from pool.services import inventory
 
-#: These are offered whole; all others as slices.
+#: These are offered whole; all others but one as slices.
 WHOLE = {("dgx-h100-01", index) for index in range(4, 8)} | {("gb200-01", index) for index in range(4)}
+
+#: This one is given in shares, kept apart by the strongest means that its node has.
+SHARED = ("rtx-01", 1)
 
 
 class Command(BaseCommand):
@@ -39,12 +42,24 @@ class Command(BaseCommand):
             .order_by("node__name", "index")
         )
         whole = [gpu.uuid for gpu in fresh if (gpu.node.name, gpu.index) in WHOLE]
-        sliced = [gpu.uuid for gpu in fresh if gpu.uuid not in whole]
+        shared = {gpu.uuid: kind for gpu in fresh if (kind := _sharing(gpu))}
+        sliced = [gpu.uuid for gpu in fresh if gpu.uuid not in (*whole, *shared)]
+        kind = next(iter(shared.values()), "")
+        uses = ((whole, Gpu.Use.WHOLE, ""), (sliced, Gpu.Use.MIG, ""), (list(shared), Gpu.Use.SHARE, kind))
         with refusals_are_sentences():
-            for uuids, use in ((whole, Gpu.Use.WHOLE), (sliced, Gpu.Use.MIG)):
-                inventory.set_use(actor=None, gpus=uuids, use=use, now=clock.now())
-                inventory.set_managed(actor=None, gpus=uuids, managed=True, now=clock.now())
-        self.stdout.write(f"{len(sliced)} GPUs for slices and {len(whole)} whole ones are managed.")
+            for uuids, use, sharing in uses:
+                if uuids:
+                    inventory.set_use(actor=None, gpus=uuids, use=use, sharing=sharing, now=clock.now())
+                    inventory.set_managed(actor=None, gpus=uuids, managed=True, now=clock.now())
+        counts = f"{len(sliced)} GPUs for slices, {len(whole)} whole ones and {len(shared)} for shares"
+        self.stdout.write(f"{counts} are managed.")
+
+
+def _sharing(gpu: Gpu) -> str:
+    """How shares of this GPU shall be kept apart; "" for those that are not given in shares."""
+    if (gpu.node.name, gpu.index) != SHARED:
+        return ""
+    return next((kind for kind in Gpu.Sharing.values if kind in gpu.node.sharing_offered), "")
 
 
 def _missing() -> list[str]:

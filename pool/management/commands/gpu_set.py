@@ -21,6 +21,11 @@ class Command(BaseCommand):
         parser.add_argument("node")
         parser.add_argument("--gpu", help="indices such as 0-3 or 0,2 (default: all)")
         parser.add_argument("--use", choices=Gpu.Use.values)
+        parser.add_argument("--sharing", choices=Gpu.Sharing.values, help="how shares are kept apart")
+        parser.add_argument(
+            "--excluded", action="store_true", help="the node's other manager leaves them alone"
+        )
+        parser.add_argument("--included", action="store_true", help="it gives them out again")
         parser.add_argument("--manage", action="store_true", help="let the portal carve them")
         parser.add_argument("--observe", action="store_true", help="only look at them")
 
@@ -29,13 +34,28 @@ class Command(BaseCommand):
         uuids = [row.uuid for row in rows]
         if flags["manage"] and flags["observe"]:
             raise CommandError("Choose --manage or --observe.")
+        if flags["excluded"] and flags["included"]:
+            raise CommandError("Choose --excluded or --included.")
         with refusals_are_sentences():
             if use:
-                inventory.set_use(actor=None, gpus=uuids, use=use, now=clock.now())
-            if flags["manage"] or flags["observe"]:
-                inventory.set_managed(actor=None, gpus=uuids, managed=flags["manage"], now=clock.now())
+                sharing = flags["sharing"] or ""
+                inventory.set_use(actor=None, gpus=uuids, use=use, sharing=sharing, now=clock.now())
+            _manage(rows, flags)
         for row in _rows(node, gpu):
             self.stdout.write(_line(row))
+
+
+def _manage(rows: list[Gpu], flags: dict[str, Any]) -> None:
+    """As said; whoever only says `--excluded` or `--included` leaves managed what is."""
+    excluded = True if flags["excluded"] else False if flags["included"] else None
+    if flags["manage"] or flags["observe"]:
+        wanted = {flags["manage"]: [row.uuid for row in rows]}
+    elif excluded is not None:
+        wanted = {managed: [r.uuid for r in rows if r.managed == managed] for managed in (True, False)}
+    else:
+        return
+    for managed, uuids in wanted.items():
+        inventory.set_managed(actor=None, gpus=uuids, managed=managed, excluded=excluded, now=clock.now())
 
 
 def _rows(node: str, picked: str | None) -> list[Gpu]:
@@ -60,7 +80,8 @@ def _indices(text: str) -> list[int]:
 
 
 def _line(row: Gpu) -> str:
-    head = f"{row}  {row.model}  {row.use}  {'managed' if row.managed else 'observed'}"
+    use = f"{row.use} ({row.sharing})" if row.sharing else row.use
+    head = f"{row}  {row.model}  {use}  {'managed' if row.managed else 'observed'}"
     if row.managed:
         return head
     would = preview_manage(row)

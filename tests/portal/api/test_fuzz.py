@@ -34,6 +34,11 @@ ask = st.fixed_dictionaries(
         "models": st.lists(st.sampled_from(["H100-80GB", "B200"]) | odd, max_size=3) | odd,
         "memory_mib": st.integers(0, 90_000) | odd,
         "compute_slices": st.integers(0, 9) | odd,
+        "memory_pct": st.integers(-1, 101) | odd,
+        "compute": st.dictionaries(st.sampled_from(["guaranteed", "limit"]), st.integers(-1, 101) | odd)
+        | odd,
+        "sharing": st.sampled_from(["mps", "hami", "timeslice"]) | odd,
+        "accept_not_enforced": st.booleans() | odd,
         "same_node": st.booleans() | odd,
         "node": st.sampled_from(["node-1", "nowhere"]) | odd,
     },
@@ -50,6 +55,7 @@ body = st.fixed_dictionaries(
         "duration": st.sampled_from(["PT1H", "P1D", "P500D", "PT1S"]) | value,
         "class": st.sampled_from(["interactive", "batch", "online"]) | value,
         "owner": st.sampled_from(["robot", "sam"]) | value,
+        "restartable": st.booleans() | value,
     },
 )
 
@@ -62,6 +68,7 @@ def lead(api, lena, node):
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body | value)
 @example({**BODY, "ask": {"kind": "mig", "profile": "\ud800"}})
+@example({**BODY, "ask": {"kind": "share", "memory_pct": 10, "compute": {"limit": 10}, "sharing": "\ud800"}})
 @example({**BODY, "start": "2999-12-31T23:59:59Z", "duration": "P366D"})
 def test_a_body_never_breaks_it(lead, body):
     response = lead.book(json.dumps(body).encode())

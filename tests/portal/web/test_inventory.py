@@ -10,9 +10,10 @@ import pytest
 from django.test import Client
 
 from pool.core import wire
-from pool.core.shapes import GpuAsk
+from pool.core.shapes import GpuAsk, ShareAsk
 from pool.models import Blocker, Fault, Gpu, Reservation
 from pool.queries import clock
+from pool.services import inventory
 from tests.cast import Cast, SimNode, enrol_node
 from tests.portal.web.people import book, page_of
 
@@ -403,3 +404,31 @@ def test_all_agents_stand_on_one_page(cast: Cast, node: SimNode, milos: Client) 
         assert said in page
     assert 'href="?after=' not in page
     assert "node-1" not in page_of(milos.get("/agents/?q=dgx"))
+
+
+# --- Shares -----------------------------------------------------------------------------
+
+
+def test_shares_are_drawn_beside_one_another_as_wide_as_their_memory(
+    cast: Cast, node: SimNode, milos: Client, sams: Client
+) -> None:
+    node.send(node.report(sharing=("mps",)))
+    uuid = node.gpus[0].uuid
+    inventory.set_use(actor=cast.otto, gpus=[uuid], use="share", sharing="mps", now=clock.now())
+    node.follow()
+    row = book(cast.milo, ask=ShareAsk(memory_mib=20480, guaranteed=25, limit=25))
+    assert "not there" in gpu_page(milos, node)
+    node.carve()
+    own = str(row.allocations.get().pk)
+    for state, said in (("ok", "there"), ("over", "takes more memory than it has")):
+        shares = (wire.ShareSeen(allocation=own, state=state, memory_used_mib=100),)
+        node.send(node.report(gpus=(node.gpus[0].report(shares=shares),)))
+        page = gpu_page(milos, node)
+        assert "share of 20 GiB, 25 % compute" in page
+        assert f"<span>{said}</span>" in page
+        assert 'width="25.11%"' in page
+        assert "MPS" in page
+    others = gpu_page(sams, node)
+    assert "busy" in others
+    for secret in ("Finetune", "vision", str(row.pk)):
+        assert secret not in others

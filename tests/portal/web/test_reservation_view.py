@@ -80,7 +80,7 @@ def test_who_waits_is_told_for_what_and_for_how_long_and_may_give_up(
     assert again is not None
     page = page_of(milos.get(f"/reservations/{again.pk}/"))
     assert "It gets 1 h as soon as something fits" in page
-    assert "0 wait before it." in page
+    assert "It is the first in the line." in page
     assert f"/reservations/{active.pk}/" in page
     assert f"/reservations/{again.pk}/" in page_of(milos.get(f"/reservations/{active.pk}/"))
     assert milos.post(f"/reservations/{again.pk}/release/").status_code == 302
@@ -92,7 +92,7 @@ def test_notice_is_told_with_its_reason(active: Reservation, milos: Client) -> N
     Reservation.objects.update(notice_until=clock.now() + timedelta(minutes=15), notice_why="reclaimed")
     page = page_of(milos.get(f"/reservations/{active.pk}/"))
     assert "It may be taken back from" in page
-    assert "its borrowed capacity was wanted back" in page
+    assert "on: its borrowed capacity was wanted back." in page
 
 
 @pytest.mark.parametrize(
