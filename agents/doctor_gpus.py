@@ -10,7 +10,7 @@ from gettext import gettext as _
 
 import msgspec
 
-from agents.attribution import attribute
+from agents.attribution import attribute, everything_on
 from agents.config import Config, boot_id
 from agents.doctor_finding import Finding, note, ok, wrong
 from agents.driver import Driver
@@ -19,6 +19,7 @@ from agents.openers import openers
 from agents.place import Place
 from agents.plan import span_of
 from agents.record import GpuRecord, Record
+from agents.stays import Stays
 from pool.core import mig
 from pool.core.wire import Process
 
@@ -84,9 +85,11 @@ def findings(place: Place, cards: Cards, own: Config | None) -> Iterator[Finding
     yield ok(_("Driver {version} answers, GPUs: {n}.").format(version=cards.inventory.driver or "?", n=many))
     for index in cards.inventory.unidentified:
         yield wrong(_("GPU {n} answers nothing, not even its name: it is lost.").format(n=index), _REBOOT)
-    record = _record(place)
+    record, stays = _record(place), Stays(place, str).all()
     for gpu in cards.inventory.gpus:
-        yield from _card(place, gpu, record, cards.readings.get(gpu.uuid, Readings()), own)
+        known = record.gpus.get(gpu.uuid, GpuRecord())
+        seen = cards.readings.get(gpu.uuid, Readings())
+        yield from _card(place, gpu if gpu.lost else attribute(gpu, known, stays), known, seen, own)
 
 
 def _record(place: Place) -> Record:
@@ -121,13 +124,11 @@ def _no_driver(cards: Cards, refusal: DriverRefusal) -> Finding:
     )
 
 
-def _card(place: Place, gpu: Gpu, record: Record, seen: Readings, own: Config | None) -> Iterator[Finding]:
+def _card(place: Place, gpu: Gpu, known: GpuRecord, seen: Readings, own: Config | None) -> Iterator[Finding]:
     name = f"GPU {gpu.index} {gpu.name}"
     if gpu.lost:
         yield wrong(_("{gpu} answers nothing any more: it is lost.").format(gpu=name), _REBOOT)
         return
-    known = record.gpus.get(gpu.uuid, GpuRecord())
-    gpu = attribute(gpu, known, ())
     yield ok(f"{name}, {_mode(gpu)}; {_activity(seen)}")
     yield from _hints(gpu, name, seen, own)
     yield from _health(gpu, name)
@@ -193,13 +194,14 @@ def _in_the_way(place: Place, gpu: Gpu, known: GpuRecord, name: str) -> Iterator
             ),
             _("They are never touched; an operator of the portal may adopt them."),
         )
-    if gpu.processes is None:
+    if None in (gpu.processes, *(one.processes for one in gpu.instances or ())):
         yield wrong(_("{gpu}: its processes cannot be read, so it counts as in use.").format(gpu=name))
         return
-    using = {one.pid for one in gpu.processes}
-    for one in gpu.processes:
+    running = everything_on(gpu)
+    for one in running:
         if not one.system and one.allocation is None:
-            yield note(_("{gpu}: {who} uses it.").format(gpu=name, who=_who(one)))
+            yield note(_("{gpu}: {who} uses it, for nobody's booking.").format(gpu=name, who=_who(one)))
+    using = {one.pid for one in running}
     for one in openers(gpu.minor, place.root) if place.real else ():
         if one.pid not in using:
             yield note(_("{gpu}: {who} has it open, which blocks a reset.").format(gpu=name, who=_who(one)))

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from agents import config
+from agents.apply import Applier
 from agents.place import Place
 from agents.record import Ledger
 from agents.simulator import Library
 from bench import processes
+from pool.core.wire import Command
 
 SAMPLE_S = 2.0
 #: A report every 15 s, and a scrape; each is made a little more often than it would be.
@@ -85,17 +87,24 @@ def say(**fields: object) -> None:
 
 
 def tell_applied(driver: DriverTime) -> None:
-    """Say when a generation is applied, and the driver's share since the one before, by the applier."""
-    applied = Ledger.applied
+    """Say when a generation has come and when it is applied, and the driver's share in between."""
+    offer, applied = Applier.offer, Ledger.applied
+    came: dict[tuple[str, int], float] = {}
     before = 0.0
 
-    def telling(ledger: Ledger, uuid: str, generation: int, *more: Any) -> None:
+    def noting(applier: Applier, command: Command) -> bool:
+        came.setdefault((command.gpu, command.generation), time.monotonic())
+        return offer(applier, command)
+
+    def telling(ledger: Ledger, uuid: str, generation: int) -> None:
         nonlocal before
-        applied(ledger, uuid, generation, *more)
+        applied(ledger, uuid, generation)
         at, spent = time.monotonic(), driver.clock[threading.get_ident()]
-        say(applied=generation, gpu=uuid, at=at, driver_s=spent - before)
+        began = came.pop((uuid, generation), at)
+        say(applied=generation, gpu=uuid, came=began, at=at, driver_s=spent - before)
         before = spent
 
+    Applier.offer = noting  # type: ignore[method-assign,assignment]
     Ledger.applied = telling  # type: ignore[method-assign,assignment]
 
 

@@ -43,6 +43,16 @@ class _Found:
     profile: mig.Profile | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """For whom, and for how long."""
+
+    team: str
+    owner: str
+    title: str
+    period: Period
+
+
 @locks.use_case
 def adopt(
     *,
@@ -66,12 +76,20 @@ def adopt(
     NOT_FOUND, INVALID, QUOTA_EXCEEDED, KEY_REUSED, IN_PROGRESS, BUSY, and with
     WRONG_STATE where the GPU takes no command.
     """
+    access.require(actor, Action.MANAGE_NODE)
     made = idempotency.claim(claim, now=now) if claim else None
     if made is not None:
         return idempotency.first_result(made)
-    access.require(actor, Action.MANAGE_NODE)
+    asked = _Asked(team, owner, title, wishes.period_of(None, end, duration, now))
+    reservation = _adopt(actor, gpu, first, asked, now)
+    if claim:
+        idempotency.keep(claim, resource=reservation.pk, now=now)
+    return reservation
+
+
+def _adopt(actor: User, gpu: str, first: int, asked: _Asked, now: datetime) -> Reservation:
     place = Gpu.objects.filter(uuid=gpu).values_list("pk", "node__pool").first()
-    whose = Team.objects.select_related("parent").filter(name=team).first()
+    whose = Team.objects.select_related("parent").filter(name=asked.team).first()
     if place is None or whose is None:
         raise Refusal(Code.NOT_FOUND)
     pool = locks.pool(place[1])
@@ -81,25 +99,22 @@ def adopt(
     if row.node.wire < wire.WIRE:
         raise invalid("/gpu", "update_needed")
     found = _found(row, first)
-    period = wishes.period_of(None, end, duration, now)
+    wanted = Wanted(_ask(row, found), asked.period, wishes.blocked(asked.period, pool), Class.INTERACTIVE)
     wish = wishes.Wish(
         actor=actor,
         team=whose,
         pool=pool,
-        owner=_owner(whose, owner),
-        title=wishes.title_of(title),
+        owner=_owner(whose, asked.owner),
+        title=wishes.title_of(asked.title),
         visibility=Reservation.Visibility.TEAM,
         restartable=False,
-        wanted=Wanted(_ask(row, found), period, wishes.blocked(period, pool), Class.INTERACTIVE),
+        wanted=wanted,
         now=now,
     )
     pick = Pick(row.pk, row.model, found.profile, found.start, found.size, charge_milli(found.size, row.grid))
     _check_quota(wish, pick)
     _clear(pool, row, found, wish.wanted.blocked, now)
-    reservation = _write(wish, row, pick)
-    if claim:
-        idempotency.keep(claim, resource=reservation.pk, now=now)
-    return reservation
+    return _write(wish, row, pick)
 
 
 # --- What it is ---------------------------------------------------------------

@@ -147,6 +147,7 @@ def resource(view: ReservationView) -> dict[str, Any]:
     what is done about it: `action`), share_degraded, share_over, or in_use (it is to go, and a process
     still runs); `trouble_since` when that is known, `trouble_until` when the booking fails if it stays so.
     `processes` null: not known, or not to be told to the caller.
+    Of one that waits `start` and `end` say only for how long it is wanted.
     `continues` is the failed booking whose rest this is, `continued_by` the rest of this one.
     """
     return {

@@ -47,6 +47,10 @@ class Line:
     team: str
     owner: str
 
+    @property
+    def lasts(self) -> timedelta | None:
+        return None if self.end is None else self.end - self.start
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -40,7 +40,7 @@ def gpu(**fields: object) -> GpuReport:
 
 def test_who_else_manages_the_node_is_said() -> None:
     assert "Managed by others too: device-plugin, slurmd" in text(managed_by=("device-plugin", "slurmd"))
-    assert "Managed" not in text()
+    assert "Managed by" not in text()
 
 
 def test_what_the_portal_allows_is_said() -> None:
