@@ -6,7 +6,7 @@ from pool.models.commands import Command
 from pool.models.events import Event
 from pool.models.faults import Fault, Outage
 from pool.models.idempotency import IdempotencyKey
-from pool.models.inventory import Blocker, Gpu, GpuState, JoinCode, Node, NodeToken, Pool
+from pool.models.inventory import Blocker, Gpu, GpuMark, GpuState, JoinCode, Node, NodeToken, Pool, PoolMix
 from pool.models.lanes import ClockOffset, Lane, SetAside
 from pool.models.quota import QuotaLine
 from pool.models.reservations import Allocation, Reservation
@@ -21,6 +21,7 @@ __all__ = [
     "Event",
     "Fault",
     "Gpu",
+    "GpuMark",
     "GpuState",
     "IdempotencyKey",
     "JoinCode",
@@ -30,6 +31,7 @@ __all__ = [
     "NodeToken",
     "Outage",
     "Pool",
+    "PoolMix",
     "QuotaLine",
     "Reservation",
     "SetAside",

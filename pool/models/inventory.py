@@ -16,7 +16,8 @@ class Pool(models.Model):
     The rest is policy (wire.Policy says what each means on a node): what is done
     at the end of a stay, about too much memory and about foreign processes; how
     many shares a GPU takes; after how long a lost GPU's bookings go elsewhere,
-    and when a GPU that was faulty may come back by itself.
+    and when a GPU that was faulty may come back by itself. `block_sizes` are the
+    levels of its tree of blocks: how many nodes an aggregate has, smallest first.
     """
 
     class OverMemory(models.TextChoices):
@@ -45,6 +46,7 @@ class Pool(models.Model):
     lost_minutes = models.PositiveIntegerField(default=15)
     auto_return = models.BooleanField(default=False)
     good_probes = models.PositiveSmallIntegerField(default=5)
+    block_sizes = models.JSONField(default=list, blank=True)
     version = models.PositiveIntegerField(default=1)
 
     def __str__(self) -> str:
@@ -55,7 +57,9 @@ class Node(models.Model):
     """A server with an agent. `received_at` is the portal's own clock, never the node's.
 
     `unknown_since` is set when three reports are missing and cleared by two good
-    ones; `(boot_id, seq)` orders reports.
+    ones; `(boot_id, seq)` orders reports. `block` is the rack or block it stands in,
+    "" if nobody said; `cpu_milli` and `memory_mib` are what it can give beside its
+    GPUs, None where that is not known: then they are not looked at.
     """
 
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="nodes")
@@ -80,6 +84,9 @@ class Node(models.Model):
     sharing_offered = models.JSONField(default=list, blank=True)
     access_offered = models.JSONField(default=list, blank=True)
     imex = models.CharField(max_length=32, default="", blank=True)
+    block = models.CharField(max_length=64, default="", blank=True)
+    cpu_milli = models.PositiveIntegerField(null=True, blank=True)
+    memory_mib = models.PositiveIntegerField(null=True, blank=True)
     exporter_port = models.PositiveIntegerField(null=True, blank=True)
     dropped_reports = models.BigIntegerField(default=0)
     happened_n = models.BigIntegerField(default=0)
@@ -124,7 +131,7 @@ class Gpu(models.Model):
     `profiles` holds the offers of the last report (wire.Offer as JSON), None
     before any. `wanted` is the layout of `generation` (wire.Layout as JSON).
     A booking locks the pool and this row; live readings are in GpuState.
-    `sharing` is how shares are kept apart while `use` is share. `excluded`: an
+    `sharing` is how shares are kept apart while `use` is share; `auto`: whatever is asked. `excluded`: an
     operator has taken it from the node's other manager (`Node.managed_by`).
     `reset` is wire.Layout.reset; `links` are wire.Link as JSON.
     """
@@ -133,6 +140,7 @@ class Gpu(models.Model):
         MIG = "mig"
         WHOLE = "whole"
         SHARE = "share"
+        AUTO = "auto"
 
     class Sharing(models.TextChoices):
         MPS = "mps"
@@ -219,3 +227,31 @@ class Blocker(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["gpu", "span", "kind"], name="blocker_once"),
         ]
+
+
+class GpuMark(models.Model):
+    """That a transaction changed what placement knows of a GPU; kept by triggers (migration 0003).
+
+    `xid` is the transaction's number. Whoever has read at a snapshot (pg_snapshot)
+    has to read again what is marked by a transaction that it does not contain. The
+    newest mark of a GPU replaces those before it. Plain ids: that a GPU has gone is a
+    change, too.
+    """
+
+    pool_id = models.BigIntegerField()
+    gpu_id = models.BigIntegerField()
+    xid = models.BigIntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["pool_id", "xid"], name="gpu_mark_since")]
+        constraints = [
+            models.UniqueConstraint(fields=["gpu_id", "pool_id", "xid"], name="gpu_mark_once"),
+        ]
+
+
+class PoolMix(models.Model):
+    """What a pool is usually asked for, as it was learnt `at` that time (core.mix.Mix as JSON)."""
+
+    pool = models.OneToOneField(Pool, on_delete=models.CASCADE, primary_key=True, related_name="mix")
+    mix = models.JSONField()
+    at = models.DateTimeField()

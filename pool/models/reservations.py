@@ -28,7 +28,8 @@ class Reservation(models.Model):
     `restartable`: may be placed anew when its hardware fails; then the rest of
     its time is a new reservation, which `continues` the old. `waiting_order` is
     the place of a waiting one in its pool, lowest first. `notice_until` says until
-    when it cannot be taken back, once that was announced.
+    when it cannot be taken back, once that was announced. `hold_until` is when a held
+    one is let go, if nobody has booked it.
     """
 
     class Visibility(models.TextChoices):
@@ -57,6 +58,7 @@ class Reservation(models.Model):
     )
     waiting_order = models.BigIntegerField(null=True, blank=True)
     notice_until = models.DateTimeField(null=True, blank=True)
+    hold_until = models.DateTimeField(null=True, blank=True)
     notice_why = models.CharField(max_length=40, default="", blank=True)
     version = models.PositiveIntegerField(default=1)
 
@@ -86,6 +88,9 @@ class Reservation(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(period__isempty=False), name="reservation_period_not_empty"),
             models.CheckConstraint(condition=Q(state__in=[s.value for s in State]), name="reservation_state"),
+            models.UniqueConstraint(
+                fields=["booked_by"], condition=Q(state=State.HELD), name="reservation_one_hold"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -110,7 +115,8 @@ class Allocation(models.Model):
 
     A share has its memory and compute (guaranteed and at most, in percent) in
     the `share_` columns; `mps_user` is whose account its MPS server runs for,
-    NULL where several may share one. `adopted`: it was foreign use before.
+    NULL where several may share one. `adopted`: it was foreign use before. `cpu_milli`
+    and `ram_mib` are what it takes of its node beside the GPU.
     """
 
     class Kind(models.TextChoices):
@@ -137,6 +143,8 @@ class Allocation(models.Model):
     share_limit_pct = models.PositiveSmallIntegerField(null=True, blank=True)
     mps_user = models.CharField(max_length=64, null=True, blank=True)
     adopted = models.BooleanField(default=False)
+    cpu_milli = models.PositiveIntegerField(default=0)
+    ram_mib = models.PositiveIntegerField(default=0)
     charge_milli = models.PositiveIntegerField()
     mig_uuid = models.CharField(max_length=96, default="", blank=True)
     wanted_at = models.DateTimeField(null=True, blank=True)
