@@ -80,6 +80,13 @@ SENTENCES: Mapping[str, tuple[Words, ...]] = {
         _("Only batch work may take more than the %(guaranteed)s percent that are guaranteed."),
         _("Only batch work may take more than is guaranteed."),
     ),
+    "does_not_divide": (
+        _("%(count)s cannot be cut into segments of %(segment)s."),
+        _("The count cannot be cut into such segments."),
+    ),
+    "only_whole_gpus": (
+        _("Only whole GPUs reach one another over NVLink; slices and shares have no such traffic."),
+    ),
     "not_enforced": (
         _("Time slicing keeps neither limit; say that you accept it, or choose another kind of share."),
     ),

@@ -8,99 +8,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from pool.core import mig, wire
+from pool.core.asks import ALL_PCT, Ask, Class, GpuAsk, MigAsk, ShareAsk, Sharing, Spread
 from pool.core.errors import FieldError, Invalid, invalid
+
+__all__ = [
+    "ALL_PCT",
+    "MAX_COUNT",
+    "Ask",
+    "Class",
+    "GpuAsk",
+    "MigAsk",
+    "ShareAsk",
+    "Sharing",
+    "Spread",
+    "ask_json",
+    "check_class",
+    "parse_ask",
+    "stored_ask",
+]
 
 MAX_COUNT = 1024
 MAX_MODELS = 16
 MAX_COMPUTE_SLICES = mig.MAX_GRID
-#: All of a GPU's memory or compute, in percent.
-ALL_PCT = 100
+#: The most that an ask can want of a node for each of its pieces: 4,096 cpus, 64 TiB.
+MAX_CPU_MILLI = 4_096_000
+MAX_NODE_MIB = 1 << 26
 _MAX_NAME = 100
 #: So many unknown fields are named; the rest add nothing.
 _MAX_UNKNOWN = 20
 
-
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 
-
-class Class(StrEnum):
-    """How work behaves when capacity is short (decided with the quota)."""
-
-    ONLINE = "online"
-    INTERACTIVE = "interactive"
-    BATCH = "batch"
-
-
-class Sharing(StrEnum):
-    """How the shares of a GPU are kept apart (wire.Sharing): by the driver, by a library, or not at all."""
-
-    MPS = "mps"
-    HAMI = "hami"
-    TIMESLICE = "timeslice"
-
-
-@dataclass(frozen=True, slots=True)
-class MigAsk:
-    """`count` MIG slices: a profile by name, or the smallest that has the minimum.
-
-    `memory_mib` and `compute_slices` are minimums, and hold for a named profile
-    too. `models` () means any model; `node` pins one node; `same_node` wants
-    all slices on one.
-    """
-
-    profile: str | None = None
-    memory_mib: int | None = None
-    compute_slices: int | None = None
-    count: int = 1
-    models: tuple[str, ...] = ()
-    same_node: bool = False
-    node: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuAsk:
-    """`count` whole GPUs of these models (() any) with at least `memory_mib` each."""
-
-    models: tuple[str, ...] = ()
-    memory_mib: int | None = None
-    count: int = 1
-    same_node: bool = False
-    node: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ShareAsk:
-    """`count` shares, each with memory and compute of its own choice.
-
-    Exactly one of `memory_mib` and `memory_pct` is set; the percentage is of what
-    can be shared of the GPU that it gets. `guaranteed` percent of the compute
-    are always there, `limit` is the most. `sharing` None is any kind, but one that
-    enforces neither (time slicing) only where `accept_not_enforced` says so.
-    """
-
-    memory_mib: int | None = None
-    memory_pct: int | None = None
-    guaranteed: int = 0
-    limit: int = ALL_PCT
-    count: int = 1
-    models: tuple[str, ...] = ()
-    same_node: bool = False
-    node: str | None = None
-    sharing: Sharing | None = None
-    accept_not_enforced: bool = False
-
-
-Ask = MigAsk | GpuAsk | ShareAsk
-
-_COMMON = ("kind", "model", "models", "memory_mib", "count", "same_node", "node")
+_WHERE = ("same_node", "node", "spread", "node_cpu_milli", "node_memory_mib")
+_COMMON = ("kind", "model", "models", "memory_mib", "count", *_WHERE)
+#: What needs traffic between GPUs: no slice and no share has any.
+_LINKED = ("same_nvlink_domain", "segment")
 _FIELDS = {
-    "mig": (*_COMMON, "profile", "compute_slices"),
-    "gpu": _COMMON,
+    "mig": (*_COMMON, "profile", "profile_any", "compute_slices"),
+    "gpu": (*_COMMON, *_LINKED),
     "share": (*_COMMON, "memory_pct", "compute", "sharing", "accept_not_enforced"),
 }
 _KIND = {MigAsk: "mig", GpuAsk: "gpu", ShareAsk: "share"}
@@ -127,9 +77,13 @@ def ask_json(ask: Ask) -> dict[str, Any]:
     """The ask as JSON, without what is unset; `stored_ask` reads it back."""
     out: dict[str, Any] = {"kind": _KIND[type(ask)]}
     if isinstance(ask, MigAsk):
-        out |= {"profile": ask.profile, "compute_slices": ask.compute_slices}
+        out |= {"profile": ask.profile, "profile_any": list(ask.profile_any) or None}
+        out |= {"compute_slices": ask.compute_slices}
     out |= {"memory_mib": ask.memory_mib, "count": ask.count, "models": list(ask.models) or None}
-    out |= {"same_node": ask.same_node or None, "node": ask.node}
+    out |= {"same_node": ask.same_node or None, "node": ask.node, "spread": ask.spread}
+    out |= {"node_cpu_milli": ask.node_cpu_milli or None, "node_memory_mib": ask.node_memory_mib or None}
+    if isinstance(ask, GpuAsk):
+        out |= {"same_nvlink_domain": ask.same_nvlink_domain or None, "segment": ask.segment}
     if isinstance(ask, ShareAsk):
         out |= {"memory_pct": ask.memory_pct, "compute": {"guaranteed": ask.guaranteed, "limit": ask.limit}}
         out |= {"sharing": ask.sharing, "accept_not_enforced": ask.accept_not_enforced or None}
@@ -196,27 +150,34 @@ def _read(raw: object, pointer: str, known: frozenset[str] | None) -> Ask:
 
 
 def _mig(reader: _Reader, known: frozenset[str] | None) -> MigAsk:
-    sized = any(reader.raw.get(f) is not None for f in ("profile", "memory_mib", "compute_slices"))
-    if not sized and reader.raw.get("kind") == "mig":
-        reader.wrong("profile", "required", instead=["memory_mib", "compute_slices"])
+    sizes = ("profile", "profile_any", "memory_mib", "compute_slices")
+    if not any(reader.raw.get(f) is not None for f in sizes) and reader.raw.get("kind") == "mig":
+        reader.wrong("profile", "required", instead=["memory_mib", "compute_slices", "profile_any"])
+    if reader.raw.get("profile") is not None and reader.raw.get("profile_any") is not None:
+        reader.wrong("profile_any", "not_together", other="profile")
     return MigAsk(
         profile=reader.take("profile", lambda v: _profile(v, known), None),
+        profile_any=reader.take("profile_any", lambda v: _list(v, lambda one: _profile(one, known)), ()),
         memory_mib=_memory(reader),
         compute_slices=reader.take("compute_slices", lambda v: _integer(v, 1, MAX_COMPUTE_SLICES), None),
         count=_count(reader),
         models=_models(reader),
-        same_node=reader.take("same_node", _boolean, False),
-        node=reader.take("node", _node, None),
+        **_where(reader),
     )
 
 
 def _gpu(reader: _Reader) -> GpuAsk:
+    count = _count(reader)
+    segment = reader.take("segment", lambda v: _integer(v, 1, MAX_COUNT), None)
+    if segment is not None and segment < count and count % segment:
+        reader.wrong("segment", "does_not_divide", count=count, segment=segment)
     return GpuAsk(
         models=_models(reader),
         memory_mib=_memory(reader),
-        count=_count(reader),
-        same_node=reader.take("same_node", _boolean, False),
-        node=reader.take("node", _node, None),
+        count=count,
+        same_nvlink_domain=reader.take("same_nvlink_domain", _boolean, False),
+        segment=segment,
+        **_where(reader),
     )
 
 
@@ -231,7 +192,7 @@ def _share(reader: _Reader) -> ShareAsk:
     guaranteed, limit = reader.take("compute", lambda v: _compute(reader, v), (0, ALL_PCT))
     if reader.raw.get("compute") is None:
         reader.wrong("compute", "required")
-    sharing = reader.take("sharing", _sharing, None)
+    sharing = reader.take("sharing", lambda v: _choice(v, Sharing), None)
     accepted = reader.take("accept_not_enforced", _boolean, False)
     if sharing is Sharing.TIMESLICE and not accepted:
         reader.wrong("accept_not_enforced", "not_enforced")
@@ -242,11 +203,26 @@ def _share(reader: _Reader) -> ShareAsk:
         limit=limit,
         count=_count(reader),
         models=_models(reader),
-        same_node=reader.take("same_node", _boolean, False),
-        node=reader.take("node", _node, None),
         sharing=sharing,
         accept_not_enforced=accepted,
+        **_where(reader),
     )
+
+
+def _where(reader: _Reader) -> dict[str, Any]:
+    """The fields that say on which nodes, and what each piece takes of its node."""
+    same_node = reader.take("same_node", _boolean, False)
+    spread = reader.take("spread", lambda v: _choice(v, Spread), None)
+    node = reader.take("node", _node, None)
+    if spread is not None and (same_node or node is not None):
+        reader.wrong("spread", "not_together", other="same_node" if same_node else "node")
+    return {
+        "same_node": same_node,
+        "node": node,
+        "spread": spread,
+        "node_cpu_milli": reader.take("node_cpu_milli", lambda v: _integer(v, 0, MAX_CPU_MILLI), 0),
+        "node_memory_mib": reader.take("node_memory_mib", lambda v: _integer(v, 0, MAX_NODE_MIB), 0),
+    }
 
 
 def _compute(outer: _Reader, value: object) -> tuple[int, int]:
@@ -269,17 +245,21 @@ def _compute(outer: _Reader, value: object) -> tuple[int, int]:
     return low, limit if limit is not None else low
 
 
-def _sharing(value: object) -> Sharing:
-    if not isinstance(value, str) or value not in set(Sharing):
-        raise _Wrong("not_a_choice", choices=[kind.value for kind in Sharing])
-    return Sharing(value)
+def _choice(value: object, choices: type[E]) -> E:
+    if not isinstance(value, str) or value not in set(choices):
+        raise _Wrong("not_a_choice", choices=[one.value for one in choices])
+    return choices(value)
 
 
 _OF_KIND: Mapping[str, Callable[[_Reader], Ask]] = {"gpu": _gpu, "share": _share}
 
 
 def _refuse_unknown(reader: _Reader, fields: Collection[str]) -> None:
-    unknown = sorted(_shown(key) for key in reader.raw if key not in fields)
+    elsewhere = set(_LINKED) - set(fields) if "kind" in fields else set()
+    for name in sorted(elsewhere):
+        if reader.raw.get(name) not in (None, False):
+            reader.wrong(name, "only_whole_gpus")
+    unknown = sorted(_shown(key) for key in reader.raw if key not in fields and key not in elsewhere)
     for name in unknown[:_MAX_UNKNOWN]:
         reader.wrong(name, "unknown_field", known=sorted(fields))
 
@@ -309,11 +289,15 @@ def _models(reader: _Reader) -> tuple[str, ...]:
 
 
 def _names(value: object) -> tuple[str, ...]:
+    return _list(value, _text)
+
+
+def _list(value: object, read: Callable[[object], str]) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise _Wrong("not_a_list")
     if not 1 <= len(value) <= MAX_MODELS:
         raise _Wrong("too_few" if not value else "too_many", min=1, max=MAX_MODELS)
-    return tuple(dict.fromkeys(_text(v) for v in value))
+    return tuple(dict.fromkeys(read(v) for v in value))
 
 
 def _text(value: object) -> str:

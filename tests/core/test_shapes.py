@@ -19,6 +19,7 @@ from pool.core.shapes import (
     MigAsk,
     ShareAsk,
     Sharing,
+    Spread,
     ask_json,
     check_class,
     parse_ask,
@@ -57,6 +58,20 @@ def slices(**fields: Any) -> dict[str, Any]:
         ({"kind": "mig", "profile": "MIG 1g.10gb"}, MigAsk("1g.10gb")),
         ({"kind": "mig", "memory_mib": 8192}, MigAsk(memory_mib=8192)),
         ({"kind": "mig", "compute_slices": 2, "memory_mib": 1}, MigAsk(memory_mib=1, compute_slices=2)),
+        (
+            {"kind": "mig", "profile_any": ["1g.5gb", "MIG 1g.10gb"], "spread": "node"},
+            MigAsk(profile_any=("1g.5gb", "1g.10gb"), spread=Spread.NODE),
+        ),
+        (
+            {"kind": "gpu", "count": 4, "segment": 2, "same_nvlink_domain": True},
+            GpuAsk(count=4, segment=2, same_nvlink_domain=True),
+        ),
+        ({"kind": "gpu", "count": 4, "segment": 8}, GpuAsk(count=4, segment=8)),
+        (
+            {"kind": "gpu", "node_cpu_milli": 16000, "node_memory_mib": 65536},
+            GpuAsk(node_cpu_milli=16000, node_memory_mib=65536),
+        ),
+        (slices(same_nvlink_domain=False, segment=None), MigAsk("1g.10gb")),
         (slices(model="H100-80GB"), MigAsk("1g.10gb", models=("H100-80GB",))),
         (slices(models=["B", "A", "B"]), MigAsk("1g.10gb", models=("B", "A"))),
         (slices(same_node=True, node="dgx-1"), MigAsk("1g.10gb", same_node=True, node="dgx-1")),
@@ -148,6 +163,18 @@ def test_a_count_that_is_no_integer_is_refused(value: object) -> None:
         (slices(coutn=2), {"/ask/coutn": "unknown_field"}),
         ({"kind": "gpu", "profile": "7g.80gb"}, {"/ask/profile": "unknown_field"}),
         ({"kind": "gpu", "compute_slices": 1}, {"/ask/compute_slices": "unknown_field"}),
+        (slices(profile_any=["2g.20gb"]), {"/ask/profile_any": "not_together"}),
+        ({"kind": "mig", "profile_any": []}, {"/ask/profile_any": "too_few"}),
+        ({"kind": "mig", "profile_any": ["2g.5gb"]}, {"/ask/profile_any": "unknown_profile"}),
+        ({"kind": "gpu", "count": 5, "segment": 2}, {"/ask/segment": "does_not_divide"}),
+        ({"kind": "gpu", "segment": 0}, {"/ask/segment": "too_small"}),
+        (slices(same_nvlink_domain=True), {"/ask/same_nvlink_domain": "only_whole_gpus"}),
+        (slices(segment=2), {"/ask/segment": "only_whole_gpus"}),
+        (slices(spread="rack"), {"/ask/spread": "not_a_choice"}),
+        (slices(spread="node", same_node=True), {"/ask/spread": "not_together"}),
+        (slices(spread="node", node="dgx-1"), {"/ask/spread": "not_together"}),
+        (slices(node_cpu_milli=-1), {"/ask/node_cpu_milli": "too_small"}),
+        (slices(node_memory_mib="1 TiB"), {"/ask/node_memory_mib": "not_an_integer"}),
     ],
 )
 def test_each_wrong_field_has_its_word(raw: object, expected: dict[str, str]) -> None:
@@ -183,6 +210,14 @@ def test_another_pointer_names_another_place() -> None:
     assert caught.value.code is Code.INVALID
 
 
+def test_segments_have_to_divide_what_is_asked_or_to_hold_it_all() -> None:
+    for count, segment in ((4, 2), (4, 4), (4, 8), (5, 1), (5, 9)):
+        ask = parse_ask({"kind": "gpu", "count": count, "segment": segment})
+        assert isinstance(ask, GpuAsk)
+        assert ask.segment == segment
+    assert numbers({"kind": "gpu", "count": 5, "segment": 2}) == {"count": 5, "segment": 2}
+
+
 def test_there_are_three_classes() -> None:
     assert {c.value for c in Class} == {"online", "interactive", "batch"}
 
@@ -204,6 +239,12 @@ fields = {
     "models": st.lists(st.sampled_from(sorted(mig.models())), min_size=1) | any_json,
     "same_node": st.booleans() | any_json,
     "node": st.just("dgx-1") | any_json,
+    "profile_any": st.lists(st.sampled_from(sorted(mig.profile_names())), min_size=1) | any_json,
+    "spread": st.just("node") | any_json,
+    "segment": st.integers(1, 9) | any_json,
+    "same_nvlink_domain": st.booleans() | any_json,
+    "node_cpu_milli": st.integers(0, 99_999) | any_json,
+    "node_memory_mib": st.integers(0, 99_999) | any_json,
     "memory_pct": st.integers(1, 100) | any_json,
     "compute": st.dictionaries(st.sampled_from(["guaranteed", "limit"]), st.integers(0, 100)) | any_json,
     "sharing": st.sampled_from([kind.value for kind in Sharing]) | any_json,
@@ -238,6 +279,8 @@ common = {
     "models": names,
     "same_node": st.booleans(),
     "node": st.sampled_from([None, "dgx-1"]),
+    "node_cpu_milli": st.integers(0, 99_999),
+    "node_memory_mib": st.integers(0, 99_999),
 }
 sound = st.builds(
     MigAsk,
@@ -245,7 +288,13 @@ sound = st.builds(
     memory_mib=st.none() | st.integers(1, 99_999),
     compute_slices=st.none() | st.integers(1, 7),
     **common,
-) | st.builds(GpuAsk, memory_mib=st.none() | st.integers(1, 99_999), **common)
+) | st.builds(
+    GpuAsk,
+    memory_mib=st.none() | st.integers(1, 99_999),
+    same_nvlink_domain=st.booleans(),
+    segment=st.sampled_from([None, 1, MAX_COUNT]),
+    **common,
+)
 sound_shares = st.builds(
     lambda memory, in_percent, compute, more, sharing, **rest: ShareAsk(
         memory_mib=None if in_percent else memory * 99,
