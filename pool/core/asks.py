@@ -1,4 +1,4 @@
-"""What can be asked for: MIG slices, whole GPUs, shares of GPUs. Data only; how an ask is read is in shapes."""
+"""What can be asked for: MIG slices, whole GPUs, shares. Data only; how an ask is read is in shapes."""
 
 from __future__ import annotations
 
