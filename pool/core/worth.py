@@ -13,19 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pool.core.mix import Mix
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A GPU model of the pool: `memory_mib` that can be given away, None if not known; GPUs there are."""
-
-    name: str
-    gpus: int
-    memory_mib: int | None = None
+from pool.core.mix import WHOLE, Mix
+from pool.core.usual import MOST_PRESSURE, Floats, Ints, Model, Usual, bound_demand, gpus_per_cpu
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,35 +41,67 @@ class Nodes:
 class Worth:
     """The worth of free capacity to one mix in one pool. Build once a mix; calls are cheap.
 
-    The unit is that of a mix's weighted kinds: a wholly free GPU that every kind can use
-    is worth 1 (plus `balance`). All losses of one `Worth` can be compared and added.
+    For each kind, what free GPUs it can still use: a part of a GPU that is large enough,
+    as many wholly free GPUs of a node as it wants; but no more than the node's free cpu
+    serves. Summed over the kinds with their weights. A wholly free GPU that every kind can
+    use is worth 1 (plus `balance`). All losses of one `Worth` can be compared and added.
     """
 
     def __init__(self, mix: Mix, models: Sequence[Model]) -> None:
-        raise NotImplementedError
+        self.models = tuple(models)
+        self.parameters = mix.parameters
+        usual = Usual.of(mix, self.models)
+        single = usual.gpus == 1
+        self._parts = _Parts(usual.pick(single), self.parameters.slack)
+        self._sets = _Sets(usual.pick(~single), self.parameters.slack)
+        self._balance = self.parameters.balance
+        self._per_cpu = gpus_per_cpu(mix, self.models)
+        self._pressure = np.minimum(bound_demand(mix, self.models), MOST_PRESSURE) * self.parameters.pressure
 
     def of(self, nodes: Nodes) -> Floats:
         """[rows] what is free there is worth."""
-        raise NotImplementedError
+        parts = self._parts.usable(nodes.memory, nodes.compute).sum(1)
+        worth = self._parts.worth(parts, nodes.cpu, nodes.model)
+        worth += self._sets.worth(wholly_free(nodes).sum(1), nodes.cpu, nodes.model)
+        return worth + self._even(nodes.memory.sum(1), nodes.cpu)
 
     def share(
-        self,
-        nodes: Nodes,
-        memory: int | Ints,
-        compute: int | Ints = 0,
-        cpu: float = 0,
-        ram: float = 0,
+        self, nodes: Nodes, memory: int | Ints, compute: int | Ints = 0, cpu: float = 0, ram: float = 0
     ) -> Floats:
         """[rows, GPUs] what is lost by a share of that GPU; inf where it does not fit.
 
         `memory` and `compute` in thousandths, one number or one a row (a share in MiB is
         another part of each model); `cpu` and `ram` what it takes of its node.
         """
-        raise NotImplementedError
+        memory, compute = _a_row(memory, nodes), _a_row(compute, nodes)
+        fits = (nodes.memory >= memory[:, None]) & _has(nodes, cpu, ram)[:, None]
+        if nodes.compute is not None:
+            fits &= nodes.compute >= compute[:, None]
+        loss = np.full(nodes.memory.shape, np.inf)
+        first = fits & ~_as_before(nodes)
+        at, gpu = np.nonzero(first)
+        if len(at):
+            each = self._taken(nodes, at, gpu, memory[at], compute[at], cpu)
+            loss[fits] = each[np.cumsum(first)[fits.ravel()] - 1]
+        return loss
 
     def whole(self, nodes: Nodes, gpus: int | Ints = 1, cpu: float = 0, ram: float = 0) -> Floats:
         """[rows] what is lost by taking so many wholly free GPUs there; 0 GPUs: only cpu and memory."""
-        raise NotImplementedError
+        gpus = _a_row(gpus, nodes)
+        whole = wholly_free(nodes)
+        count = whole.sum(1)
+        fits = (count >= gpus) & _has(nodes, cpu, ram)
+        all_parts = self._parts.usable(nodes.memory, nodes.compute).sum(1)
+        parts = all_parts - gpus[:, None] * self._parts.whole
+        left = np.maximum(count - gpus, 0)
+        rest = nodes.cpu - cpu
+        loss = self._parts.worth(all_parts, nodes.cpu, nodes.model) - self._parts.worth(
+            parts, rest, nodes.model
+        )
+        loss += self._sets.worth(count, nodes.cpu, nodes.model) - self._sets.worth(left, rest, nodes.model)
+        free = nodes.memory.sum(1)
+        loss += self._even(free, nodes.cpu) - self._even(free - WHOLE * gpus, rest)
+        return np.where(fits, loss, np.inf)
 
     def pressure(self, fullness: float) -> Floats:
         """[models] what a whole GPU of each costs beyond its loss, because asks bound to it need it.
@@ -88,4 +109,98 @@ class Worth:
         `fullness` 0..1: how much of the pool is given away. An ask that can run on one
         model only need not care; all others add it times the GPUs that they take.
         """
-        raise NotImplementedError
+        fade = self.parameters.fade
+        return self._pressure * max(0.0, 1 - fullness / fade if fade else 0.0)
+
+    def _taken(self, nodes: Nodes, at: Ints, gpu: Ints, memory: Ints, compute: Ints, cpu: float) -> Floats:
+        """The loss by a share that fits, for each pair of a row and one of its GPUs."""
+        usable = self._parts.usable(nodes.memory, nodes.compute)
+        before = usable.sum(1)
+        free = nodes.memory[at, gpu]
+        left = None if nodes.compute is None else nodes.compute[at, gpu] - compute
+        after = before[at] - usable[at, gpu] + self._parts.usable(free - memory, left)
+        whole = wholly_free(nodes)
+        count = whole.sum(1)
+        rest, model, total = nodes.cpu[at] - cpu, nodes.model[at], nodes.memory.sum(1)
+        was = self._parts.worth(before, nodes.cpu, nodes.model)
+        was += self._sets.worth(count, nodes.cpu, nodes.model) + self._even(total, nodes.cpu)
+        now = self._parts.worth(after, rest, model)
+        now += self._sets.worth(count[at] - whole[at, gpu], rest, model)
+        return was[at] - now - self._even(total[at] - memory, rest)
+
+    def _even(self, free: Ints, cpu: Floats) -> Floats:
+        """What is free in the proportion in which it is asked: cpu beside GPUs, and GPUs beside cpu."""
+        if not self._balance:
+            return np.zeros(len(free))
+        gpus = free / WHOLE
+        return self._balance * (gpus if self._per_cpu is None else np.minimum(gpus, cpu * self._per_cpu))
+
+
+class _Parts:
+    """Kinds that take one GPU or a part of it: what a GPU still serves of each, read from tables."""
+
+    def __init__(self, usual: Usual, slack: float) -> None:
+        levels = np.arange(WHOLE + 1)[:, None]
+        size = np.maximum(usual.memory, usual.compute)
+        self._memory = _served(levels, usual.memory, size)
+        self._compute = _served(levels, usual.compute, size)
+        self._weights = usual.weights
+        self._per_cpu = slack * size / WHOLE / np.maximum(usual.cpu, 1.0)
+        #: [kinds] what a wholly free GPU serves.
+        self.whole = np.minimum(self._memory[WHOLE], self._compute[WHOLE])
+
+    def usable(self, memory: Ints, compute: Ints | None) -> Floats:
+        """[..., kinds] what of GPUs with so much free (thousandths) each kind can use, in GPUs."""
+        usable: Floats = self._memory[memory]
+        return usable if compute is None else np.minimum(usable, self._compute[compute])
+
+    def worth(self, usable: Floats, cpu: Floats, model: Ints) -> Floats:
+        """[rows] from what all GPUs of the row serve of each kind."""
+        served = np.minimum(usable, cpu[:, None] * self._per_cpu)
+        return np.einsum("rk,rk->r", served, self._weights[model])
+
+
+class _Sets:
+    """Kinds that take several wholly free GPUs of one node."""
+
+    def __init__(self, usual: Usual, slack: float) -> None:
+        self._gpus = usual.gpus
+        self._weights = usual.weights
+        self._per_cpu = slack * usual.gpus / np.maximum(usual.cpu, 1.0)
+
+    def worth(self, whole: Ints, cpu: Floats, model: Ints) -> Floats:
+        """[rows] from how many GPUs of the row are wholly free."""
+        enough = whole[:, None] >= self._gpus
+        served = np.where(enough, np.minimum(whole[:, None], cpu[:, None] * self._per_cpu), 0.0)
+        return np.einsum("rk,rk->r", served, self._weights[model])
+
+
+def _served(levels: Ints, least: Ints, size: Ints) -> Floats:
+    """[levels, kinds] the GPUs that a kind can use of so much free: as many of it as fit, and a fraction."""
+    whole = np.full(np.broadcast_shapes(levels.shape, least.shape), float(WHOLE))
+    shared = levels * (size / np.maximum(least, 1))
+    return np.where(levels >= least, np.where(least > 0, shared, whole), 0.0) / WHOLE
+
+
+def wholly_free(nodes: Nodes) -> NDArray[np.bool_]:
+    """[rows, GPUs] which are wholly free."""
+    whole: NDArray[np.bool_] = nodes.memory == WHOLE
+    return whole if nodes.compute is None else whole & (nodes.compute == WHOLE)
+
+
+def _as_before(nodes: Nodes) -> NDArray[np.bool_]:
+    """[rows, GPUs] where a GPU has the same free as the one before it, so that it need not be rated again."""
+    same = np.zeros(nodes.memory.shape, dtype=bool)
+    same[:, 1:] = nodes.memory[:, 1:] == nodes.memory[:, :-1]
+    if nodes.compute is not None:
+        same[:, 1:] &= nodes.compute[:, 1:] == nodes.compute[:, :-1]
+    return same
+
+
+def _has(nodes: Nodes, cpu: float, ram: float) -> NDArray[np.bool_]:
+    enough: NDArray[np.bool_] = (nodes.cpu >= cpu) & (nodes.ram >= ram)
+    return enough
+
+
+def _a_row(value: int | Ints, nodes: Nodes) -> Ints:
+    return np.broadcast_to(np.asarray(value, dtype=np.int64), nodes.model.shape)

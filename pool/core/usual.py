@@ -1,0 +1,129 @@
+"""The kinds of a mix as columns: what each takes of a GPU, how it weighs on each model, what it needs of cpu.
+
+Kinds that placement cannot tell apart are one column. What that makes of free
+capacity is in worth.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pool.core.mix import WHOLE, Form, Kind, Mix, Parameters
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Beyond this nothing is won by keeping a model free: it will not be enough anyway.
+MOST_PRESSURE = 1.5
+
+#: (GPUs, thousandths of memory, thousandths of compute) of each GPU.
+_Size = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A GPU model of the pool: `memory_mib` that can be given away, None if not known; GPUs there are."""
+
+    name: str
+    gpus: int
+    memory_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Usual:
+    """[kinds] each; `weights` [models, kinds] sum to about 1 on a model that every kind can use.
+
+    `memory` and `compute` in thousandths of each GPU, `cpu` the mean that one of them
+    takes, in thousandths.
+    """
+
+    gpus: Ints
+    memory: Ints
+    compute: Ints
+    cpu: Floats
+    weights: Floats
+
+    @classmethod
+    def of(cls, mix: Mix, models: Sequence[Model]) -> Usual:
+        """The kinds of whole GPUs and shares; slices and what takes no GPU are not among them."""
+        count: dict[_Size, Floats] = {}
+        cpu: dict[_Size, float] = {}
+        norm = 0.0
+        for kind, weight in zip(mix.kinds, mix.weights, strict=True):
+            sizes = _sizes(kind, models)
+            for at, size in sizes:
+                norm += weight * _emphasis(size, mix.parameters) / len(sizes)
+                share = weight * models[at].gpus / max(1, sum(model.gpus for model in models))
+                count.setdefault(size, np.zeros(len(models)))[at] += weight
+                cpu[size] = cpu.get(size, 0.0) + share * kind.cpu_milli
+        sizes = sorted(count)
+        columns = np.array(sizes, dtype=np.int64).reshape(-1, 3)
+        gpus, memory, compute = columns.T
+        counts = np.array([count[size] for size in sizes]).reshape(-1, len(models)).T
+        weights = counts * np.array([_emphasis(size, mix.parameters) for size in sizes]) / (norm or 1.0)
+        there = np.array([model.gpus for model in models], dtype=float)
+        asked = (there / max(1.0, there.sum())) @ counts
+        mean = np.array([cpu[size] for size in sizes]) / np.maximum(asked, 1e-12)
+        return cls(gpus, memory, compute, mean, weights)
+
+    def pick(self, which: NDArray[np.bool_]) -> Usual:
+        """Only these kinds."""
+        return Usual(
+            self.gpus[which], self.memory[which], self.compute[which], self.cpu[which], self.weights[:, which]
+        )
+
+
+def _emphasis(size: _Size, parameters: Parameters) -> float:
+    """How much more than by its frequency a kind counts."""
+    gpus, memory, compute = size
+    part = max(memory, compute, 1) / WHOLE
+    return float(part**parameters.gamma * gpus**parameters.alpha)
+
+
+def _sizes(kind: Kind, models: Sequence[Model]) -> list[tuple[int, _Size]]:
+    """The models on which a kind can be, with what it takes there."""
+    if kind.form not in (Form.SHARE, Form.WHOLE):
+        return []
+    found = []
+    for at, model in enumerate(models):
+        memory = kind.milli_on(model.memory_mib)
+        if memory <= WHOLE and kind.gpus and (not kind.models or model.name in kind.models):
+            found.append((at, (kind.gpus, memory, kind.compute_milli)))
+    return found
+
+
+def bound_demand(mix: Mix, models: Sequence[Model]) -> Floats:
+    """[models] what bound asks want of each model when as much is asked as the pool has, over what there is.
+
+    An ask that is bound to several counts on each by how large it is.
+    """
+    there = np.array([model.gpus for model in models], dtype=float)
+    wanted = np.zeros(len(models))
+    total = 0.0
+    for kind, weight in zip(mix.kinds, mix.weights, strict=True):
+        sizes = _sizes(kind, models)
+        if not sizes:
+            continue
+        on = np.array([at for at, _ in sizes])
+        taken = np.array([gpus * max(memory, compute) / WHOLE for _, (gpus, memory, compute) in sizes])
+        share = there[on] / max(1.0, there[on].sum())
+        total += weight * float(taken @ share)
+        if kind.models:
+            wanted[on] += weight * taken * share
+    return wanted / max(total, 1e-12) * there.sum() / np.maximum(there, 1.0)
+
+
+def gpus_per_cpu(mix: Mix, models: Sequence[Model]) -> float | None:
+    """GPUs that the mix asks for beside each thousandth of a cpu; None where it asks for no cpu."""
+    gpus = cpu = 0.0
+    for kind, weight in zip(mix.kinds, mix.weights, strict=True):
+        sizes = _sizes(kind, models)
+        cpu += weight * kind.cpu_milli if sizes or kind.form is Form.CPU else 0.0
+        if sizes:
+            mean = sum(size[0] * max(size[1:]) for _, size in sizes) / len(sizes)
+            gpus += weight * mean / WHOLE
+    return gpus / cpu if cpu else None
