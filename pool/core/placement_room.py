@@ -29,6 +29,8 @@ class Use(StrEnum):
     MIG = "mig"
     WHOLE = "whole"
     SHARE = "share"
+    #: Whatever is asked, one mode at a time (placement_mode).
+    AUTO = "auto"
 
 
 #: What an ask gets on one GPU: a profile, a portion, or (None) the whole of it.
@@ -43,7 +45,8 @@ class Busy:
 
     `media` None: takes part in no media rule. `profile_id` counts towards the
     most that the profile allows; None: not an instance, or not known. A share
-    has its `portion`, and takes from the ledgers instead of the span.
+    has its `portion`, and takes from the ledgers instead of the span. `cpu_milli` and
+    `ram_mib` are what it takes of its node beside the GPU.
     """
 
     start: int
@@ -53,14 +56,20 @@ class Busy:
     tenancy: str
     profile_id: int | None = None
     portion: Portion | None = None
+    cpu_milli: int = 0
+    ram_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
     """One GPU as placement sees it. `why` says what makes it not `usable`
     (unknown, frozen, observe, lost, retired, ...). `memory_mib` None: not known.
-    The last three are of a GPU for shares: how they are kept apart, how many
-    the pool allows, and whether all have to be one account's.
+    `sharing`, `most_shares` and `one_user` are of a GPU for shares: how they are kept
+    apart, how many the pool allows, and whether all have to be one account's.
+
+    Of its node: the `block` in which it stands, the NVLink `domain` ("": the node is
+    one), the state of its `imex`, and what it has of cpu and memory (None: not known).
+    `mig_now`: the mode it is in. `links`: (UUID of a GPU, "" a switch; NVLinks).
     """
 
     id: int
@@ -79,6 +88,15 @@ class GpuView:
     sharing: Sharing | None = None
     most_shares: int = 0
     one_user: bool = False
+    block: str = ""
+    domain: str = ""
+    imex: str = ""
+    cpu_milli: int | None = None
+    ram_mib: int | None = None
+    mig_now: bool | None = None
+    mig_capable: bool | None = None
+    numa: int | None = None
+    links: tuple[tuple[str, int], ...] = ()
 
     @property
     def shareable_mib(self) -> int:
@@ -198,6 +216,20 @@ def chosen(gpu: GpuView, ask: Ask, account: str | None = None) -> Fit:
     return None if named is None or _lacks(named, ask) else named
 
 
+def use_for(ask: Ask) -> Use:
+    """The use that this ask needs."""
+    return _USE_FOR[type(ask)]
+
+
+def serves(gpu: GpuView, use: Use) -> bool:
+    """Whether the GPU is given for this use, or can be at times."""
+    if gpu.use is not Use.AUTO:
+        return gpu.use is use
+    if use is Use.MIG:
+        return bool(gpu.mig_capable)
+    return use is Use.WHOLE or gpu.sharing is not None
+
+
 def mismatch(gpu: GpuView, ask: Ask, fit: Fit) -> str | None:
     """Why this GPU is out of the question at any time; None when it is not.
 
@@ -208,7 +240,7 @@ def mismatch(gpu: GpuView, ask: Ask, fit: Fit) -> str | None:
         return "node"
     if ask.models and gpu.model not in ask.models:
         return "no_such_model"
-    if gpu.use is not _USE_FOR[type(ask)]:
+    if not serves(gpu, use_for(ask)):
         return "wrong_use"
     if isinstance(ask, GpuAsk):
         return _below(gpu.memory_mib, ask.memory_mib)
