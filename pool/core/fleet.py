@@ -1,4 +1,4 @@
-"""All of a pool in columns: its GPUs, their nodes, and what is on them as rectangles in time.
+"""All of a pool at once: its GPUs in columns, and what is on them as rectangles in time.
 
 A `Fleet` never changes: `updated` gives the next one, which shares what stayed as
 it was. What is free over a period is in fleet_window; which GPU is taken is
@@ -7,153 +7,149 @@ decided in placement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pool.core.mig import Profile
+from pool.core.fleet_cards import (
+    SHARINGS,
+    USES,
+    Bools,
+    Card,
+    Geometry,
+    Ints,
+    Inventory,
+    NodeCard,
+    inventory,
+    with_cards,
+)
+from pool.core.fleet_rows import (
+    ALWAYS,
+    CLASSES,
+    MEDIA,
+    NEVER,
+    ROW,
+    Records,
+    Rows,
+    as_mask,
+    halves,
+    instant,
+    masks,
+    micros,
+    span_of,
+    whole_id,
+)
+from pool.core.fleet_views import BLOCKER, BOOKED, busy_of, card_of, node_domain, record_of, view_of
+from pool.core.fleet_window import Window
 from pool.core.period import Period
 from pool.core.placement_room import GpuView
-from pool.core.shapes import Sharing
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pool.core.fleet_window import Window
+__all__ = [
+    "ALWAYS",
+    "BLOCKER",
+    "BOOKED",
+    "CLASSES",
+    "MEDIA",
+    "NEVER",
+    "NOBODY",
+    "ROW",
+    "SHARINGS",
+    "USES",
+    "Bools",
+    "Card",
+    "Fleet",
+    "Geometry",
+    "Ints",
+    "NodeCard",
+    "Records",
+    "as_mask",
+    "fleet",
+    "halves",
+    "instant",
+    "masks",
+    "micros",
+    "node_domain",
+    "of_views",
+    "span_of",
+    "whole_id",
+]
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-#: The end of what has none, and the start of what was always there, in microseconds.
-NEVER = 2**63 - 1
-ALWAYS = -(2**63)
-
-#: One thing on a GPU. Times are microseconds since 1970 (`micros`), half-open. `mask` is its span.
-#: `profile` -1: not an instance; `media` is a code of MEDIA; `memory` and `compute` are what a share
-#: takes (MiB, percent; memory 0: no share) and `limit` its most; `account` is a number for whose MPS
-#: server it needs (`Fleet.accounts`; 0: anybody's). `cpu` and `ram` are of the node. `reservation` is
-#: two halves of its id; (0, 0) is a blocker. `klass` is a code of CLASSES; `moved` says whether it may
-#: still go elsewhere: it has not been on the GPU, and its reservation is scheduled.
-ROW = np.dtype(
-    [
-        ("gpu", "i8"),  # the GPU's id
-        ("start", "i8"),
-        ("end", "i8"),
-        ("mask", "i8"),
-        ("profile", "i4"),
-        ("media", "i1"),
-        ("klass", "i1"),
-        ("moved", "?"),
-        ("memory", "i4"),
-        ("compute", "i2"),
-        ("limit", "i2"),
-        ("account", "i8"),
-        ("cpu", "i4"),
-        ("ram", "i4"),
-        ("owner", "i8"),
-        ("team", "i8"),
-        ("reservation", "i8", (2,)),
-    ]
-)
-#: What the code in `media` means: a mig.Media, or (0) that it takes part in no media rule.
-MEDIA: tuple[str, ...] = ("", "default", "ext", "all", "none")
-CLASSES: tuple[str, ...] = ("", "online", "interactive", "batch")
-
-
-@dataclass(frozen=True, slots=True)
-class NodeCard:
-    """A node as placement knows it. `cpu_milli` and `memory_mib` None: not known. `imex`: as reported."""
-
-    id: int
-    name: str
-    block: str = ""
-    cpu_milli: int | None = None
-    memory_mib: int | None = None
-    imex: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A GPU without what is on it. `why` is what makes it unusable, "" nothing (see GpuView).
-
-    `mig_now`: the mode in which it was last seen, `mig_capable` what it can (None: not known).
-    `domain` names its NVLink domain: cluster and clique, or its node where the cluster
-    is all zero or unknown. `links` are (UUID of a GPU, or "" for a switch; number of NVLinks).
-    `use` is a word of placement.Use.
-    """
-
-    id: int
-    uuid: str
-    node: NodeCard
-    index: int
-    model: str
-    memory_mib: int | None
-    use: str
-    grid: int
-    profiles: tuple[Profile, ...]
-    why: str = ""
-    sharing: Sharing | None = None
-    mig_now: bool | None = None
-    mig_capable: bool | None = None
-    domain: str = ""
-    numa: int | None = None
-    links: tuple[tuple[str, int], ...] = ()
+#: The number of an account that has nothing in the fleet.
+NOBODY = -2
 
 
 @dataclass(frozen=True, eq=False)
-class Fleet:
-    """The GPUs of a pool by their place (0..n-1, in the order of node name, index, id), and what is on them.
+class Fleet(Inventory):
+    """The GPUs of a pool by their places (see Inventory), and what is on them.
 
-    Columns over the places: `id`, `node` and `model` (places in `nodes`, `models`), `domain`,
-    `block`, `geometry` (places in `domains`, `blocks`, `geometries`), `memory` (MiB, 0: not known),
-    `grid`, `full` (the mask of the whole grid), `use` (places in USES), `sharing` (places
-    in SHARINGS, -1: none), `usable`. `change` is the pool's number when it was read.
+    `change` is the pool's number at which it was read. `stale` are the ids of nodes that have not
+    reported for too long: their GPUs are unknown. `usable`: `ready`, and not of such a node.
+    `accounts` are the names of the numbers in ROW's `account`; `most_shares` and `one_user` are
+    the pool's rules for shares (`one_user`: of MPS), `block_sizes` the levels of its tree of blocks.
     """
 
     change: int
-    cards: tuple[Card, ...]
-    nodes: tuple[NodeCard, ...]
-    models: tuple[str, ...]
-    domains: tuple[str, ...]
-    blocks: tuple[str, ...]
-    geometries: tuple[tuple[int, tuple[Profile, ...]], ...]
     accounts: Mapping[int, str]
     most_shares: int
     one_user: bool
-    id: Ints
-    node: Ints
-    model: Ints
-    domain: Ints
-    block: Ints
-    geometry: Ints
-    memory: Ints
-    grid: Ints
-    full: Ints
-    use: Ints
-    sharing: Ints
+    block_sizes: tuple[int, ...]
+    stale: frozenset[int]
     usable: Bools
-
-    def place(self, gpu_id: int) -> int | None:
-        """The place of a GPU; None when it is not in the pool."""
-        raise NotImplementedError
+    on: Rows
 
     def window(
         self, period: Period, now: datetime, *, without: UUID | None = None, clean: bool = False
     ) -> Window:
-        """What is free over all of `period`, on every GPU at once (fleet_window.Window).
+        """What is free over all of `period`, on every GPU at once.
 
         `without` leaves out one reservation. `clean`: what is over at `now` but still
-        holds is in the way, too.
+        holds is in the way for all of the period, too.
         """
-        raise NotImplementedError
+        start, end = micros(period.start), micros(period.end)
+        which, over = self._in_the_way(slice(None), start, end, micros(now), without, clean)
+        starts, ends = self.on.start[which], self.on.end[which]
+        starts[over], ends[over] = start, end
+        return Window(
+            fleet=self,
+            start=start,
+            end=end,
+            which=which,
+            at=self.on.at[which],
+            mask=self.on.mask[which],
+            starts=starts,
+            ends=ends,
+        )
 
-    def rows(self, places: Ints | None = None) -> NDArray[np.void]:
-        """What is on these GPUs (None: all), as ROW in the order of their places."""
-        raise NotImplementedError
+    def _in_the_way(
+        self, part: slice, start: int, end: int, now: int, without: UUID | None, clean: bool
+    ) -> tuple[Ints, Bools]:
+        """The rows of this part that count in a window, and which of them only because they are not clean."""
+        starts, ends = self.on.start[part], self.on.end[part]
+        there = (starts < end) & (ends > start)
+        over = ends <= min(now, start) if clean else np.zeros(len(ends), dtype=np.bool_)
+        which = np.flatnonzero(there | over)
+        over = over[which]
+        which += part.start or 0
+        if without is not None:
+            other = (self.on.field("reservation", which) != halves(without)).any(axis=1)
+            which, over = which[other], over[other]
+        return which, over
+
+    def rows(self, places: Ints | None = None) -> Records:
+        """What is on these GPUs (None: all), as ROW in the order of their places, then of their starts."""
+        if places is None:
+            return self.on.records(slice(None))
+        first = np.searchsorted(self.on.at, places)
+        last = np.searchsorted(self.on.at, places, side="right")
+        number = last - first
+        within = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
+        return self.on.records(np.repeat(first, number) + within)
 
     def view(
         self,
@@ -164,19 +160,134 @@ class Fleet:
         without: UUID | None = None,
         clean: bool = False,
     ) -> GpuView:
-        """One GPU for exact checks, busy with what overlaps `period` (None: with everything)."""
-        raise NotImplementedError
+        """One GPU for exact checks, busy with what overlaps `period` (None: with everything).
 
-    def updated(self, cards: Iterable[Card], rows: NDArray[np.void], gone: Iterable[int] = ()) -> Fleet:
-        """The fleet in which the GPUs of `cards` are as they say, with these rows and no others."""
-        raise NotImplementedError
+        Raises KeyError when it is not in the pool.
+        """
+        place = self.places[gpu_id]
+        part, at = self.on.on(place), micros(now)
+        start, end = (ALWAYS, NEVER) if period is None else (micros(period.start), micros(period.end))
+        which, over = self._in_the_way(part, start, end, at, without, clean and period is not None)
+        busy = [busy_of(row, self.accounts, now) for row in self.on.records(which)]
+        if period is not None:
+            busy = [
+                replace(one, period=period) if late else one for one, late in zip(busy, over, strict=True)
+            ]
+        card = self.cards[place]
+        return view_of(
+            card,
+            tuple(busy),
+            late=card.node.id in self.stale,
+            most_shares=self.most_shares,
+            one_user=self.one_user,
+        )
+
+    def account_number(self, name: str) -> int:
+        """The number of this account in ROW's `account`; NOBODY when nothing of it is here."""
+        return next((number for number, known in self.accounts.items() if known == name), NOBODY)
+
+    def updated(self, cards: Sequence[Card], rows: Records, gone: Collection[int] = ()) -> Fleet:
+        """The fleet in which the GPUs of `cards` are as they say, with these rows on them and no others.
+
+        `gone` are no longer in the pool. Rows of other GPUs are not looked at.
+        """
+        new = with_cards(self, cards, gone)
+        touched = np.array([new.places[card.id] for card in cards], dtype=np.int64)
+        moved = None
+        if not np.array_equal(new.id, self.id):
+            moved = np.array([new.places.get(int(pk), -1) for pk in self.id], dtype=np.int64)
+            touched = np.array([self.places[c.id] for c in cards if c.id in self.places], dtype=np.int64)
+        on = self.on.replaced(touched, *_placed(new, rows), moved)
+        if new is self:
+            return replace(self, on=on)
+        parts = {name: getattr(new, name) for name in Inventory.__dataclass_fields__}
+        return replace(self, **parts, on=on, usable=_usable(new, self.stale))
+
+    def now(
+        self,
+        change: int,
+        stale: Iterable[int],
+        most_shares: int,
+        one_user: bool,
+        block_sizes: tuple[int, ...],
+        accounts: Mapping[int, str],
+    ) -> Fleet:
+        """The same GPUs as the pool and the freshness of its nodes are at this number."""
+        late = frozenset(stale)
+        return replace(
+            self,
+            change=change,
+            stale=late,
+            most_shares=most_shares,
+            one_user=one_user,
+            block_sizes=block_sizes,
+            accounts=accounts,
+            usable=self.usable if late == self.stale else _usable(self, late),
+        )
 
 
-def of_views(views: Sequence[GpuView], now: datetime) -> Fleet:
-    """The fleet of these views. Their reservations are not known."""
-    raise NotImplementedError
+def fleet(
+    cards: Iterable[Card],
+    rows: Records,
+    *,
+    change: int = 0,
+    accounts: Mapping[int, str] | None = None,
+    most_shares: int = 0,
+    one_user: bool = False,
+    block_sizes: tuple[int, ...] = (),
+    stale: Iterable[int] = (),
+) -> Fleet:
+    """These GPUs with these rows on them; rows of GPUs without a card are left out."""
+    known = inventory(cards)
+    late = frozenset(stale)
+    return Fleet(
+        **vars(known),
+        change=change,
+        accounts=accounts or {},
+        most_shares=most_shares,
+        one_user=one_user,
+        block_sizes=block_sizes,
+        stale=late,
+        usable=_usable(known, late),
+        on=Rows.of(*_placed(known, rows)),
+    )
 
 
-def micros(instant: datetime | None) -> int:
-    """Microseconds since 1970; None is `NEVER`."""
-    raise NotImplementedError
+def _usable(known: Inventory, stale: frozenset[int]) -> Bools:
+    if not stale:
+        return known.ready
+    late = np.array([node.id in stale for node in known.nodes], dtype=np.bool_)
+    return known.ready & ~late[known.node] if len(known.node) else known.ready
+
+
+def _placed(known: Inventory, rows: Records) -> tuple[Ints, Records]:
+    """The place of each row's GPU, and the rows that have one."""
+    by_id = np.argsort(known.id, kind="stable")
+    ids = known.id[by_id]
+    found = np.minimum(np.searchsorted(ids, rows["gpu"]), max(0, len(ids) - 1))
+    here = ids[found] == rows["gpu"] if len(ids) else np.zeros(len(rows), dtype=np.bool_)
+    return (by_id[found[here]], rows[here]) if len(ids) else (np.empty(0, dtype=np.int64), rows[here])
+
+
+def of_views(views: Iterable[GpuView]) -> Fleet:
+    """The fleet of these views; whose reservations are on them is not known.
+
+    What a pool allows in shares is taken from the first view that has shares.
+    """
+    seen = list(views)
+    names = sorted({b.portion.user for v in seen for b in v.busy if b.portion and b.portion.user})
+    numbers: dict[str | None, int] = {None: 0} | {name: n for n, name in enumerate(names, 1)}
+    sharing = next((v for v in seen if v.sharing is not None), None)
+    rows = np.zeros(sum(len(v.busy) for v in seen), dtype=ROW)
+    at = 0
+    for view in seen:
+        for busy in view.busy:
+            rows[at] = record_of(view.id, busy, numbers)
+            at += 1
+    return fleet(
+        [card_of(view) for view in seen],
+        rows,
+        accounts={n: name for name, n in numbers.items() if name is not None},
+        most_shares=sharing.most_shares if sharing else 0,
+        one_user=any(v.one_user for v in seen),
+    )

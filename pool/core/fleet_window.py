@@ -3,63 +3,162 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pool.core.fleet_rows import NEVER, Bools, Ints, Records
+
 if TYPE_CHECKING:
-    from pool.core.fleet import Bools, Fleet, Ints
+    from pool.core.fleet import Fleet
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A period on all GPUs of `fleet`, as microseconds `start` to `end`. Columns are over its places.
+    """A period on all GPUs of `fleet`: microseconds `start` to `end`. Columns are over the fleet's places.
 
-    `rows` are what overlaps the period (fleet.ROW), in the order of the places, and `at` the place of each.
+    What is in the period, in the order of the places: `at` is the place of each, `mask` its
+    span, `starts` and `ends` its time; `which` are their numbers in `fleet.on`.
     """
 
     fleet: Fleet
     start: int
     end: int
-    rows: NDArray[np.void]
+    which: Ints
     at: Ints
+    mask: Ints
+    starts: Ints
+    ends: Ints
 
-    @property
+    @cached_property
+    def rows(self) -> Records:
+        """All that is known of what is in the period (fleet.ROW), with the times of this window."""
+        rows = self.fleet.on.records(self.which)
+        rows["start"], rows["end"] = self.starts, self.ends
+        return rows
+
+    @cached_property
+    def taken(self) -> Ints:
+        """The memory slices that something takes at some instant: masks. A share takes the whole grid."""
+        return self._folded(np.bitwise_or, self.mask)
+
+    @cached_property
     def free(self) -> Ints:
-        """The memory slices that nothing touches in the period: masks. Shares take the whole grid."""
-        raise NotImplementedError
+        """The memory slices that nothing touches in the period: masks."""
+        return self.fleet.full & ~self.taken
 
-    @property
+    @cached_property
+    def number(self) -> Ints:
+        """How many things are in the period."""
+        return np.bincount(self.at, minlength=len(self.fleet.id)).astype(np.int64)
+
+    @cached_property
     def empty(self) -> Bools:
         """Where nothing at all is in the period."""
-        raise NotImplementedError
+        return self.number == 0
 
-    @property
+    @cached_property
     def shares_only(self) -> Bools:
-        """Where nothing but shares is (or nothing at all)."""
-        raise NotImplementedError
+        """Where nothing but shares is, or nothing at all."""
+        shares = np.bincount(self.at[self._shares], minlength=len(self.fleet.id))
+        return np.asarray(shares == self.number)
 
-    @property
+    @cached_property
     def share_peaks(self) -> tuple[Ints, Ints, Ints]:
-        """What the ledgers hold at their fullest: memory in MiB, compute in percent, tenants. Exact."""
-        raise NotImplementedError
+        """What the ledgers hold at their fullest: memory in MiB, compute in percent, tenants.
 
-    @property
+        Exact, each at its own instant, as shares.peaks counts them.
+        """
+        shares = self._shares
+        number = len(self.fleet.id)
+        memory, compute = self._of("memory", shares), self._of("compute", shares)
+        amounts = (memory, compute, np.ones(len(shares), dtype=np.int64))
+        memory, compute, tenants = (self._peak(shares, self.at[shares], one, number) for one in amounts)
+        return memory, compute, tenants
+
+    @cached_property
     def account(self) -> Ints:
         """Whose MPS server is there (0: nobody's), -1 where there are several."""
-        raise NotImplementedError
+        shares = self._shares
+        whose = self._of("account", shares)
+        least = self._folded(np.minimum, whose, shares)
+        return np.where(least == self._folded(np.maximum, whose, shares), least, -1)
 
-    @property
+    @cached_property
     def media(self) -> Ints:
         """The media codes that are there, as bits (1 << code of fleet.MEDIA)."""
-        raise NotImplementedError
-
-    @property
-    def node_free(self) -> tuple[Ints, Ints]:
-        """Per node: cpu (thousandths) and memory (MiB) free at every instant; fleet.NEVER: not known."""
-        raise NotImplementedError
+        return self._folded(np.bitwise_or, np.left_shift(1, self._of("media", slice(None))))
 
     def instances(self, profile_id: int) -> Ints:
         """How many instances of this driver's profile id are there at the fullest instant. Exact."""
-        raise NotImplementedError
+        same = np.flatnonzero(self._of("profile", slice(None)) == profile_id)
+        return self._peak(same, self.at[same], np.ones(len(same), dtype=np.int64), len(self.fleet.id))
+
+    @cached_property
+    def node_free(self) -> tuple[Ints, Ints]:
+        """Per node of `fleet.nodes`: cpu (thousandths) and memory (MiB) that are free at every instant.
+
+        fleet.NEVER where it is not known what the node has.
+        """
+        nodes = self.fleet.nodes
+        has = ([n.cpu_milli for n in nodes], [n.memory_mib for n in nodes])
+        cpu, ram = (self._node_left(name, of) for name, of in zip(("cpu", "ram"), has, strict=True))
+        return cpu, ram
+
+    def _node_left(self, name: str, has: list[int | None]) -> Ints:
+        taken = self._of(name, slice(None))
+        some = np.flatnonzero(taken)
+        peak = self._peak(some, self.fleet.node[self.at[some]], taken[some], len(has))
+        all_of_it = np.array([NEVER if one is None else one for one in has], dtype=np.int64)
+        return np.where(all_of_it == NEVER, NEVER, all_of_it - peak)
+
+    @cached_property
+    def _shares(self) -> Ints:
+        return np.flatnonzero(self._of("memory", slice(None)) > 0)
+
+    def _of(self, name: str, part: Ints | slice) -> Ints:
+        return self.fleet.on.field(name, self.which[part]).astype(np.int64)
+
+    def _folded(self, how: Any, values: Ints, part: Ints | None = None) -> Ints:
+        """The values of each place put together by a ufunc; 0 where there are none."""
+        folded = np.zeros(len(self.fleet.id), dtype=np.int64)
+        at = self.at if part is None else self.at[part]
+        if len(at):
+            first = _firsts(at)
+            folded[at[first]] = how.reduceat(values, first)
+        return folded
+
+    def _peak(self, part: Ints, group: Ints, amounts: Ints, groups: int) -> Ints:
+        """The most that is there at any one instant, for each group; ends before starts of an instant."""
+        starts, ends = self.starts[part], self.ends[part]
+        through = (starts <= self.start) & (ends >= self.end)
+        always = np.bincount(group[through], amounts[through], groups).astype(np.int64)
+        some = np.flatnonzero(~through)
+        if not len(some):
+            return always
+        return always + peaks(
+            group[some], np.maximum(starts[some], self.start), ends[some], amounts[some], groups
+        )
+
+
+def peaks(group: Ints, starts: Ints, ends: Ints, amounts: Ints, groups: int) -> NDArray[np.int64]:
+    """For each group 0..groups-1, the most that is there at any one instant of half-open times."""
+    most = np.zeros(groups, dtype=np.int64)
+    if not len(group):
+        return most
+    whose = np.concatenate((group, group))
+    change = np.concatenate((amounts, -amounts))
+    order = np.lexsort((change, np.concatenate((starts, ends)), whose))
+    whose = whose[order]
+    level = np.cumsum(change[order])
+    # All that starts in a group also ends in it, so that each group begins at 0.
+    first = _firsts(whose)
+    most[whose[first]] = np.maximum.reduceat(level, first)
+    return most
+
+
+def _firsts(sorted_values: Ints) -> Ints:
+    """Where each new value begins."""
+    return np.flatnonzero(np.concatenate(([True], sorted_values[1:] != sorted_values[:-1])))

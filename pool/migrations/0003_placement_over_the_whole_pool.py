@@ -221,6 +221,11 @@ class Migration(migrations.Migration):
             name='hold_until',
             field=models.DateTimeField(blank=True, null=True),
         ),
+        migrations.AddField(
+            model_name='reservation',
+            name='imex_channel',
+            field=models.PositiveSmallIntegerField(blank=True, null=True),
+        ),
         migrations.AlterField(
             model_name='gpu',
             name='use',

@@ -29,7 +29,8 @@ class Reservation(models.Model):
     its time is a new reservation, which `continues` the old. `waiting_order` is
     the place of a waiting one in its pool, lowest first. `notice_until` says until
     when it cannot be taken back, once that was announced. `hold_until` is when a held
-    one is let go, if nobody has booked it.
+    one is let go, if nobody has booked it. `imex_channel` is the one channel of one whose
+    GPUs are on several nodes of an NVLink domain.
     """
 
     class Visibility(models.TextChoices):
@@ -59,6 +60,7 @@ class Reservation(models.Model):
     waiting_order = models.BigIntegerField(null=True, blank=True)
     notice_until = models.DateTimeField(null=True, blank=True)
     hold_until = models.DateTimeField(null=True, blank=True)
+    imex_channel = models.PositiveSmallIntegerField(null=True, blank=True)
     notice_why = models.CharField(max_length=40, default="", blank=True)
     version = models.PositiveIntegerField(default=1)
 
