@@ -136,7 +136,7 @@ class Filling:
         return np.where(parts <= WHOLE, loss, np.inf), gpu
 
     def _parts(self, kind: Kind) -> Ints:
-        """[models] what the ask takes of one GPU's memory, in thousandths; above `WHOLE` where it may not be."""
+        """[models] what it takes of one GPU's memory, in thousandths; above `WHOLE` where it may not be."""
         known = self._of_kind.get(kind)
         if known is None:
             names = kind.models

@@ -1,8 +1,8 @@
 """Chooses the parameters of a mix by playing: arrivals drawn from the mix fill a small copy of the pool.
 
 A portfolio is thinned out stream by stream, then the best of it is varied. Off the
-decision path: seconds to minutes. Nothing in it depends on time, so that the same mix, pool and seed
-give the same parameters.
+decision path: seconds to minutes, but never cut short by a clock, so that the same
+mix, pool and seed give the same parameters.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many of the portfolio begin, how many are left after each further stream, how many variants follow."""
+    """How many of the portfolio begin, are left after each stream; how many variants follow."""
 
     portfolio: int
     left: tuple[int, ...]
@@ -60,7 +60,7 @@ def choose(mix: Mix, nodes: Nodes, models: Sequence[Model], seed: int = 0, effor
 
 
 def portfolio(first: Parameters, count: int) -> list[Parameters]:
-    """So many parameters that differ widely, evenly over their ranges' middle; `first` and the plain ones lead."""
+    """So many parameters that differ widely; `first` and the plain ones lead."""
     chance = np.random.default_rng(count)
     found = list(dict.fromkeys((first, Parameters())))
     while len(found) < count:
@@ -98,7 +98,7 @@ def drawn(mix: Mix, total: float, chance: np.random.Generator) -> list[Kind]:
 
 
 def small(nodes: Nodes, models: Sequence[Model], rows: int = ROWS) -> tuple[Nodes, list[Model]]:
-    """So many rows of the pool, evenly in the order of what they are, so that all kinds of nodes keep their part."""
+    """So many rows, evenly in the order of what they are, so that all kinds of nodes keep their part."""
     if len(nodes.model) > rows:
         order = np.lexsort((nodes.ram, nodes.cpu, nodes.memory.sum(1), nodes.model))
         nodes = nodes.rows(np.sort(order[np.linspace(0, len(order) - 1, rows).round().astype(int)]))

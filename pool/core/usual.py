@@ -20,8 +20,9 @@ Ints = NDArray[np.int64]
 #: Beyond this nothing is won by keeping a model free: it will not be enough anyway.
 MOST_PRESSURE = 1.5
 
-#: (GPUs, thousandths of memory, thousandths of compute) of each GPU.
-_Size = tuple[int, int, int]
+#: (GPUs, thousandths of each GPU's memory and of its compute, cpu and memory of the node). The last
+#: two only of several GPUs: those want most of a node, so that one cannot stand for another.
+_Size = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +38,22 @@ class Model:
 class Usual:
     """[kinds] each; `weights` [models, kinds] sum to about 1 on a model that every kind can use.
 
-    `memory` and `compute` in thousandths of each GPU, `cpu` the mean that one of them
-    takes, in thousandths.
+    `memory` and `compute` in thousandths of each GPU, `cpu` (thousandths) and `ram` (MiB)
+    what one of them takes: of kinds that take one GPU, or a part of it, the mean.
     """
 
     gpus: Ints
     memory: Ints
     compute: Ints
     cpu: Floats
+    ram: Floats
     weights: Floats
 
     @classmethod
     def of(cls, mix: Mix, models: Sequence[Model]) -> Usual:
         """The kinds of whole GPUs and shares; slices and what takes no GPU are not among them."""
         count: dict[_Size, Floats] = {}
-        cpu: dict[_Size, float] = {}
+        need: dict[_Size, Floats] = {}
         norm = 0.0
         for kind, weight in zip(mix.kinds, mix.weights, strict=True):
             sizes = _sizes(kind, models)
@@ -59,27 +61,33 @@ class Usual:
                 norm += weight * _emphasis(size, mix.parameters) / len(sizes)
                 share = weight * models[at].gpus / max(1, sum(model.gpus for model in models))
                 count.setdefault(size, np.zeros(len(models)))[at] += weight
-                cpu[size] = cpu.get(size, 0.0) + share * kind.cpu_milli
+                node = np.array([kind.cpu_milli, kind.ram_mib], dtype=float)
+                need[size] = need.get(size, np.zeros(2)) + share * node
         sizes = sorted(count)
-        columns = np.array(sizes, dtype=np.int64).reshape(-1, 3)
-        gpus, memory, compute = columns.T
+        columns = np.array(sizes, dtype=np.int64).reshape(-1, 5)
+        gpus, memory, compute, _, _ = columns.T
         counts = np.array([count[size] for size in sizes]).reshape(-1, len(models)).T
         weights = counts * np.array([_emphasis(size, mix.parameters) for size in sizes]) / (norm or 1.0)
         there = np.array([model.gpus for model in models], dtype=float)
         asked = (there / max(1.0, there.sum())) @ counts
-        mean = np.array([cpu[size] for size in sizes]) / np.maximum(asked, 1e-12)
-        return cls(gpus, memory, compute, mean, weights)
+        cpu, ram = np.array([need[size] for size in sizes]).reshape(-1, 2).T / np.maximum(asked, 1e-12)
+        return cls(gpus, memory, compute, cpu, ram, weights)
 
     def pick(self, which: NDArray[np.bool_]) -> Usual:
         """Only these kinds."""
         return Usual(
-            self.gpus[which], self.memory[which], self.compute[which], self.cpu[which], self.weights[:, which]
+            self.gpus[which],
+            self.memory[which],
+            self.compute[which],
+            self.cpu[which],
+            self.ram[which],
+            self.weights[:, which],
         )
 
 
 def _emphasis(size: _Size, parameters: Parameters) -> float:
     """How much more than by its frequency a kind counts."""
-    gpus, memory, compute = size
+    gpus, memory, compute, _, _ = size
     part = max(memory, compute, 1) / WHOLE
     return float(part**parameters.gamma * gpus**parameters.alpha)
 
@@ -92,7 +100,8 @@ def _sizes(kind: Kind, models: Sequence[Model]) -> list[tuple[int, _Size]]:
     for at, model in enumerate(models):
         memory = kind.milli_on(model.memory_mib)
         if memory <= WHOLE and kind.gpus and (not kind.models or model.name in kind.models):
-            found.append((at, (kind.gpus, memory, kind.compute_milli)))
+            node = (kind.cpu_milli, kind.ram_mib) if kind.gpus > 1 else (0, 0)
+            found.append((at, (kind.gpus, memory, kind.compute_milli, *node)))
     return found
 
 
@@ -109,7 +118,7 @@ def bound_demand(mix: Mix, models: Sequence[Model]) -> Floats:
         if not sizes:
             continue
         on = np.array([at for at, _ in sizes])
-        taken = np.array([gpus * max(memory, compute) / WHOLE for _, (gpus, memory, compute) in sizes])
+        taken = np.array([gpus * max(memory, compute) / WHOLE for _, (gpus, memory, compute, _, _) in sizes])
         share = there[on] / max(1.0, there[on].sum())
         total += weight * float(taken @ share)
         if kind.models:
@@ -124,6 +133,6 @@ def gpus_per_cpu(mix: Mix, models: Sequence[Model]) -> float | None:
         sizes = _sizes(kind, models)
         cpu += weight * kind.cpu_milli if sizes or kind.form is Form.CPU else 0.0
         if sizes:
-            mean = sum(size[0] * max(size[1:]) for _, size in sizes) / len(sizes)
+            mean = sum(size[0] * max(size[1:3]) for _, size in sizes) / len(sizes)
             gpus += weight * mean / WHOLE
     return gpus / cpu if cpu else None

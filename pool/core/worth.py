@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from pool.core.mix import WHOLE, Mix
 from pool.core.usual import MOST_PRESSURE, Floats, Ints, Model, Usual, bound_demand, gpus_per_cpu
 
+Bools = NDArray[np.bool_]
+#: Sums of floats may be so much too large.
+_HAIR = 1e-6
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
@@ -53,7 +57,7 @@ class Worth:
         usual = Usual.of(mix, self.models)
         single = usual.gpus == 1
         self._parts = _Parts(usual.pick(single), self.parameters.slack)
-        self._sets = _Sets(usual.pick(~single), self.parameters.slack)
+        self._sets = _Sets(usual.pick(~single))
         self._balance = self.parameters.balance
         self._per_cpu = gpus_per_cpu(mix, self.models)
         self._pressure = np.minimum(bound_demand(mix, self.models), MOST_PRESSURE) * self.parameters.pressure
@@ -61,9 +65,7 @@ class Worth:
     def of(self, nodes: Nodes) -> Floats:
         """[rows] what is free there is worth."""
         parts = self._parts.usable(nodes.memory, nodes.compute).sum(1)
-        worth = self._parts.worth(parts, nodes.cpu, nodes.model)
-        worth += self._sets.worth(wholly_free(nodes).sum(1), nodes.cpu, nodes.model)
-        return worth + self._even(nodes.memory.sum(1), nodes.cpu)
+        return self._sum(parts, wholly_free(nodes).sum(1), nodes.memory.sum(1), nodes)
 
     def share(
         self, nodes: Nodes, memory: int | Ints, compute: int | Ints = 0, cpu: float = 0, ram: float = 0
@@ -78,30 +80,26 @@ class Worth:
         if nodes.compute is not None:
             fits &= nodes.compute >= compute[:, None]
         loss = np.full(nodes.memory.shape, np.inf)
-        first = fits & ~_as_before(nodes)
-        at, gpu = np.nonzero(first)
-        if len(at):
-            each = self._taken(nodes, at, gpu, memory[at], compute[at], cpu)
-            loss[fits] = each[np.cumsum(first)[fits.ravel()] - 1]
+        rows = np.flatnonzero(fits.any(1))
+        if len(rows):
+            loss[rows] = self._shares(nodes.rows(rows), fits[rows], memory[rows], compute[rows], (cpu, ram))
         return loss
 
     def whole(self, nodes: Nodes, gpus: int | Ints = 1, cpu: float = 0, ram: float = 0) -> Floats:
         """[rows] what is lost by taking so many wholly free GPUs there; 0 GPUs: only cpu and memory."""
         gpus = _a_row(gpus, nodes)
-        whole = wholly_free(nodes)
-        count = whole.sum(1)
-        fits = (count >= gpus) & _has(nodes, cpu, ram)
-        all_parts = self._parts.usable(nodes.memory, nodes.compute).sum(1)
-        parts = all_parts - gpus[:, None] * self._parts.whole
-        left = np.maximum(count - gpus, 0)
-        rest = nodes.cpu - cpu
-        loss = self._parts.worth(all_parts, nodes.cpu, nodes.model) - self._parts.worth(
-            parts, rest, nodes.model
-        )
-        loss += self._sets.worth(count, nodes.cpu, nodes.model) - self._sets.worth(left, rest, nodes.model)
-        free = nodes.memory.sum(1)
-        loss += self._even(free, nodes.cpu) - self._even(free - WHOLE * gpus, rest)
-        return np.where(fits, loss, np.inf)
+        loss = np.full(len(nodes.model), np.inf)
+        rows = np.flatnonzero((wholly_free(nodes).sum(1) >= gpus) & _has(nodes, cpu, ram))
+        if not len(rows):
+            return loss
+        nodes, gpus = nodes.rows(rows), gpus[rows]
+        parts = self._parts.usable(nodes.memory, nodes.compute).sum(1)
+        count, free = wholly_free(nodes).sum(1), nodes.memory.sum(1)
+        was = self._sum(parts, count, free, nodes)
+        parts = parts - gpus[:, None] * self._parts.whole
+        now = self._sum(parts, count - gpus, free - WHOLE * gpus, _without(nodes, cpu, ram))
+        loss[rows] = was - now
+        return loss
 
     def pressure(self, fullness: float) -> Floats:
         """[models] what a whole GPU of each costs beyond its loss, because asks bound to it need it.
@@ -112,26 +110,35 @@ class Worth:
         fade = self.parameters.fade
         return self._pressure * max(0.0, 1 - fullness / fade if fade else 0.0)
 
-    def _taken(self, nodes: Nodes, at: Ints, gpu: Ints, memory: Ints, compute: Ints, cpu: float) -> Floats:
-        """The loss by a share that fits, for each pair of a row and one of its GPUs."""
+    def _shares(
+        self, nodes: Nodes, fits: Bools, memory: Ints, compute: Ints, node: tuple[float, float]
+    ) -> Floats:
+        """[rows, GPUs] the losses where it `fits`; GPUs like the one before them are not rated again."""
         usable = self._parts.usable(nodes.memory, nodes.compute)
-        before = usable.sum(1)
-        free = nodes.memory[at, gpu]
-        left = None if nodes.compute is None else nodes.compute[at, gpu] - compute
-        after = before[at] - usable[at, gpu] + self._parts.usable(free - memory, left)
         whole = wholly_free(nodes)
-        count = whole.sum(1)
-        rest, model, total = nodes.cpu[at] - cpu, nodes.model[at], nodes.memory.sum(1)
-        was = self._parts.worth(before, nodes.cpu, nodes.model)
-        was += self._sets.worth(count, nodes.cpu, nodes.model) + self._even(total, nodes.cpu)
-        now = self._parts.worth(after, rest, model)
-        now += self._sets.worth(count[at] - whole[at, gpu], rest, model)
-        return was[at] - now - self._even(total[at] - memory, rest)
+        parts, count, total = usable.sum(1), whole.sum(1), nodes.memory.sum(1)
+        was = self._sum(parts, count, total, nodes)
+        first = fits & ~_as_before(nodes)
+        at, gpu = np.nonzero(first)
+        left = None if nodes.compute is None else nodes.compute[at, gpu] - compute[at]
+        after = self._parts.usable(nodes.memory[at, gpu] - memory[at], left)
+        after += parts[at] - usable[at, gpu]
+        count = count[at] - whole[at, gpu]
+        each = was[at] - self._sum(after, count, total[at] - memory[at], _without(nodes.rows(at), *node))
+        loss = np.full(fits.shape, np.inf)
+        loss[fits] = each[np.cumsum(first)[fits.ravel()] - 1]
+        return loss
+
+    def _sum(self, parts: Floats, whole: Ints, free: Ints, nodes: Nodes) -> Floats:
+        """[rows] the worth, from what the GPUs serve of each kind, how many are whole, and what is free.
+
+        Of `nodes` itself only the model, cpu and memory count.
+        """
+        worth = self._parts.worth(parts, nodes) + self._sets.worth(whole, nodes)
+        return worth + self._even(free, nodes.cpu) if self._balance else worth
 
     def _even(self, free: Ints, cpu: Floats) -> Floats:
         """What is free in the proportion in which it is asked: cpu beside GPUs, and GPUs beside cpu."""
-        if not self._balance:
-            return np.zeros(len(free))
         gpus = free / WHOLE
         return self._balance * (gpus if self._per_cpu is None else np.minimum(gpus, cpu * self._per_cpu))
 
@@ -154,25 +161,29 @@ class _Parts:
         usable: Floats = self._memory[memory]
         return usable if compute is None else np.minimum(usable, self._compute[compute])
 
-    def worth(self, usable: Floats, cpu: Floats, model: Ints) -> Floats:
+    def worth(self, usable: Floats, nodes: Nodes) -> Floats:
         """[rows] from what all GPUs of the row serve of each kind."""
-        served = np.minimum(usable, cpu[:, None] * self._per_cpu)
-        return np.einsum("rk,rk->r", served, self._weights[model])
+        served = np.minimum(usable, nodes.cpu[:, None] * self._per_cpu)
+        worth: Floats = np.einsum("rk,rk->r", served, self._weights[nodes.model])
+        return worth
 
 
 class _Sets:
-    """Kinds that take several wholly free GPUs of one node."""
+    """Kinds that take several wholly free GPUs of one node, with the cpu and memory of it that each wants."""
 
-    def __init__(self, usual: Usual, slack: float) -> None:
+    def __init__(self, usual: Usual) -> None:
         self._gpus = usual.gpus
+        self._cpu = usual.cpu - _HAIR
+        self._ram = usual.ram - _HAIR
         self._weights = usual.weights
-        self._per_cpu = slack * usual.gpus / np.maximum(usual.cpu, 1.0)
 
-    def worth(self, whole: Ints, cpu: Floats, model: Ints) -> Floats:
+    def worth(self, whole: Ints, nodes: Nodes) -> Floats:
         """[rows] from how many GPUs of the row are wholly free."""
-        enough = whole[:, None] >= self._gpus
-        served = np.where(enough, np.minimum(whole[:, None], cpu[:, None] * self._per_cpu), 0.0)
-        return np.einsum("rk,rk->r", served, self._weights[model])
+        if not len(self._gpus):
+            return np.zeros(len(whole))
+        served = (whole[:, None] >= self._gpus) & (nodes.cpu[:, None] >= self._cpu)
+        served &= nodes.ram[:, None] >= self._ram
+        return whole * np.einsum("rk,rk->r", served, self._weights[nodes.model])
 
 
 def _served(levels: Ints, least: Ints, size: Ints) -> Floats:
@@ -182,13 +193,13 @@ def _served(levels: Ints, least: Ints, size: Ints) -> Floats:
     return np.where(levels >= least, np.where(least > 0, shared, whole), 0.0) / WHOLE
 
 
-def wholly_free(nodes: Nodes) -> NDArray[np.bool_]:
+def wholly_free(nodes: Nodes) -> Bools:
     """[rows, GPUs] which are wholly free."""
-    whole: NDArray[np.bool_] = nodes.memory == WHOLE
+    whole: Bools = nodes.memory == WHOLE
     return whole if nodes.compute is None else whole & (nodes.compute == WHOLE)
 
 
-def _as_before(nodes: Nodes) -> NDArray[np.bool_]:
+def _as_before(nodes: Nodes) -> Bools:
     """[rows, GPUs] where a GPU has the same free as the one before it, so that it need not be rated again."""
     same = np.zeros(nodes.memory.shape, dtype=bool)
     same[:, 1:] = nodes.memory[:, 1:] == nodes.memory[:, :-1]
@@ -198,8 +209,13 @@ def _as_before(nodes: Nodes) -> NDArray[np.bool_]:
 
 
 def _has(nodes: Nodes, cpu: float, ram: float) -> NDArray[np.bool_]:
-    enough: NDArray[np.bool_] = (nodes.cpu >= cpu) & (nodes.ram >= ram)
+    enough: Bools = (nodes.cpu >= cpu) & (nodes.ram >= ram)
     return enough
+
+
+def _without(nodes: Nodes, cpu: float, ram: float) -> Nodes:
+    """The same GPUs, with so much less of their node."""
+    return Nodes(nodes.memory, nodes.model, nodes.cpu - cpu, nodes.ram - ram, nodes.compute)
 
 
 def _a_row(value: int | Ints, nodes: Nodes) -> Ints:
