@@ -1,39 +1,33 @@
-"""One reading of what a pool can give in a period: GPUs, what is in their way, a team's lines and uses.
+"""One reading of what a pool can give in a period: its fleet, a team's lines and uses.
 
 A decision is taken on one snapshot. It still stands if the pool's change number
-is the same under the lock. Nothing is decided here.
+is the same under the lock. Nothing is decided here; how a fleet is read, and kept, is
+in fleets.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from datetime import datetime
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-import msgspec
-from django.conf import settings
+import numpy as np
 from django.db import connection
 from psycopg.types.range import TimestamptzRange
 
-from pool.core import mig, wire
-from pool.core.health import stale
-from pool.core.mig import Media, Profile
+from pool.core.fleet import BLOCKER, BOOKED, CLASSES, NEVER, Fleet, instant
+from pool.core.fleet_window import Window
 from pool.core.period import Period
-from pool.core.placement import Busy, GpuView, Portion, Use
+from pool.core.placement import GpuView
 from pool.core.quota import Line
-from pool.core.shapes import Sharing
 from pool.models import Pool
-from pool.queries import clock
+from pool.queries import fleets
+from pool.queries.fleet_reading import profiles_of
 
-#: Tenancies: all that is booked excludes one another; the rest is no allocation at all.
-BOOKED = "booked"
-BLOCKER = "blocker"
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+__all__ = ["BLOCKER", "BOOKED", "Snapshot", "TeamUse", "blocked_gpus", "change_of", "profiles_of", "take"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,60 +43,52 @@ class TeamUse:
     milli: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The pool at change number `change`.
+    """The pool at change number `change`, for `period`, as it is at `now`.
 
-    `gpus` are all of the pool, or those asked for. In `clean_gpus` a span is
-    busy, too, while the slice of a booking that is over is still on the GPU:
-    what is placed there has to wait for the clean-up, so it comes second.
+    `fleet` has all of the pool, or the GPUs asked for. `gpus` are the same one by one, with what
+    is in the way in the period; in `clean_gpus` a span is busy, too, while the slice of a
+    booking that is over is still on the GPU: what is placed there has to wait for the
+    clean-up, so it comes second. Where there is no such span they are `gpus` themselves.
+    `window` tells what is free over the whole period, of many GPUs a hundred times as fast.
+    `without` is left out everywhere.
     """
 
-    change: int
-    gpus: tuple[GpuView, ...]
-    clean_gpus: tuple[GpuView, ...]
+    fleet: Fleet
+    period: Period
+    now: datetime
+    window: Window
     lines: tuple[Line, ...]
     uses: tuple[TeamUse, ...]
+    without: UUID | None = None
 
+    @property
+    def change(self) -> int:
+        return self.fleet.change
 
-# A share that runs on after its end still holds, so the ledgers know what it takes: it masks nobody else's.
-# One statement for the pool's number and its GPUs, so that the number is as old as what is read after it.
-_GPUS = """
-SELECT pool.change, gpu.id, gpu.uuid, gpu.node_id, node.name, gpu.index, gpu.model, gpu.memory_mib,
-    gpu.use, gpu.grid, CASE WHEN gpu.use = 'mig' THEN gpu.profiles::text END,
-    CASE WHEN gpu.retired_at IS NOT NULL THEN 'retired'
-         WHEN state.lost THEN 'lost'
-         WHEN NOT gpu.managed THEN 'observe'
-         WHEN node.managed_by <> '[]'::jsonb AND NOT gpu.excluded THEN 'managed_elsewhere'
-         WHEN gpu.use = 'share' AND node.wire BETWEEN 1 AND %(shares_since)s - 1 THEN 'update_needed'
-         WHEN gpu.frozen OR node.frozen OR node.agent_frozen THEN 'frozen'
-         WHEN node.unknown_since IS NOT NULL OR state.received_at IS NULL THEN 'unknown'
-         WHEN EXISTS (SELECT FROM pool_blocker ill WHERE ill.gpu_id = gpu.id AND ill.kind = 'health')
-             THEN 'unhealthy' END,
-    node.received_at, gpu.sharing, pool.most_shares, gpu.sharing = 'mps' AND NOT pool.mps_multi_user,
-    (SELECT array_agg(ARRAY[lower(blocker.span), upper(blocker.span)])
-     FROM pool_blocker blocker WHERE blocker.gpu_id = gpu.id
-         AND NOT (gpu.use = 'share' AND blocker.kind = 'overrun' AND EXISTS (
-             SELECT FROM pool_allocation late JOIN pool_reservation over ON over.id = late.reservation_id
-             WHERE late.gpu_id = gpu.id AND late.holds AND over.state = 'ending')))
-FROM pool_pool pool
-LEFT JOIN (pool_node node JOIN pool_gpu gpu ON gpu.node_id = node.id)
-    ON node.pool_id = pool.id AND (%(gpus)s::bigint[] IS NULL OR gpu.id = ANY(%(gpus)s))
-LEFT JOIN pool_gpustate state ON state.gpu_id = gpu.id
-WHERE pool.id = %(pool)s
-ORDER BY gpu.id
-"""
+    @cached_property
+    def clean_window(self) -> Window:
+        """`window` with what is over but not clean, too; itself where there is nothing of it."""
+        clean = self.fleet.window(self.period, self.now, without=self.without, clean=True)
+        return clean if len(clean.at) > len(self.window.at) else self.window
 
-# Instants come as microseconds: reading hundreds of them as time stamps costs more than all the rest.
-_BUSY = """
-SELECT gpu_id, lower(span), upper(span) - lower(span), profile_id, media_group, takes_media,
-    (extract(epoch FROM lower(blocked)) * 1000000)::bigint,
-    (extract(epoch FROM upper(blocked)) * 1000000)::bigint,
-    blocked << %(period)s, share_memory_mib, share_compute_pct, share_limit_pct, mps_user
-FROM pool_allocation
-WHERE holds AND gpu_id = ANY(%(gpus)s) AND reservation_id IS DISTINCT FROM %(without)s
-    AND (blocked && %(period)s OR (blocked << %(period)s AND upper(blocked) <= %(now)s))
-"""
+    @cached_property
+    def gpus(self) -> tuple[GpuView, ...]:
+        """In the order of their ids."""
+        return tuple(self.view(gpu_id) for gpu_id in sorted(self.fleet.places))
+
+    @cached_property
+    def clean_gpus(self) -> tuple[GpuView, ...]:
+        """In the order of their ids."""
+        if self.clean_window is self.window:
+            return self.gpus
+        return tuple(self.view(gpu_id, clean=True) for gpu_id in sorted(self.fleet.places))
+
+    def view(self, gpu_id: int, *, clean: bool = False) -> GpuView:
+        """One GPU for exact checks. Raises KeyError when it is not in the fleet."""
+        return self.fleet.view(gpu_id, self.now, self.period, without=self.without, clean=clean)
+
 
 # What covers the whole period is added up; only the rest has its times.
 _USES = """
@@ -117,6 +103,9 @@ WHERE alloc.holds AND alloc.blocked && %(period)s AND booked.period && %(period)
     AND booked.id IS DISTINCT FROM %(without)s
 GROUP BY alloc.model, booked.klass, since, until
 """
+
+#: Stands for no time, among times.
+_NO_TIME = -1
 
 _LINES = """
 SELECT id, model, guaranteed_milli, cap_milli FROM pool_quotaline
@@ -138,32 +127,25 @@ def take(
     `gpu_ids` narrows it to these GPUs (the team's uses stay whole); `without`
     leaves out the allocations of one reservation, which is to be placed anew.
     """
-    wanted = {
-        "pool": pool_id,
-        "team": team_id,
-        "now": now,
-        "gpus": None if gpu_ids is None else list(gpu_ids),
-        "shares_since": wire.SHARES_SINCE,
-        "without": without,
-        "period": TimestamptzRange(period.start, period.end),
-    }
-    rows = _rows(_GPUS, wanted)
-    found = [row for row in rows if row[1] is not None]
-    busy, unclean = _busy(wanted | {"gpus": [row[1] for row in found]})
-    gpus = tuple(_view(row, busy, now) for row in found)
-    return Snapshot(
-        change=rows[0][0],
-        gpus=gpus,
-        clean_gpus=_with(gpus, unclean, period) if unclean else gpus,
-        lines=tuple(Line(pk, model or None, firm, cap) for pk, model, firm, cap in _rows(_LINES, wanted)),
-        uses=tuple(_use(row, period) for row in _rows(_USES, wanted)),
-    )
+    wanted = {"pool": pool_id, "team": team_id, "without": without}
+    if gpu_ids is None:
+        fleet = fleets.current(pool_id)
+        window = fleet.window(period, now, without=without)
+        uses = _uses_in(window, team_id, period)
+    else:
+        fleet = fleets.fresh(pool_id, gpu_ids)
+        window = fleet.window(period, now, without=without)
+        told = _rows(_USES, {**wanted, "period": TimestamptzRange(period.start, period.end)})
+        uses = tuple(_use(*row, period) for row in told)
+    lines = tuple(Line(pk, model or None, firm, cap) for pk, model, firm, cap in _rows(_LINES, wanted))
+    return Snapshot(fleet, period, now, window, lines, uses, without)
 
 
 def blocked_gpus(pool_id: int, gpu_ids: Collection[int], *, now: datetime) -> dict[int, GpuView]:
     """These GPUs by id with what makes them unusable, and their blockers as all that is busy."""
-    rows = _rows(_GPUS, {"pool": pool_id, "gpus": list(gpu_ids), "shares_since": wire.SHARES_SINCE})
-    return {row[1]: _view(row, {}, now) for row in rows if row[1] is not None}
+    fleet = fleets.fresh(pool_id, gpu_ids)
+    views = (fleet.view(gpu_id, now) for gpu_id in fleet.places)
+    return {v.id: replace(v, busy=tuple(b for b in v.busy if b.tenancy == BLOCKER)) for v in views}
 
 
 def change_of(pool_id: int) -> int:
@@ -177,81 +159,33 @@ def _rows(sql: str, wanted: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def _busy(wanted: Mapping[str, Any]) -> tuple[dict[int, list[Busy]], dict[int, list[Busy]]]:
-    """By GPU: what is booked, and what is over but not clean (before the period, and there now)."""
-    busy: dict[int, list[Busy]] = defaultdict(list)
-    unclean: dict[int, list[Busy]] = defaultdict(list)
-    for gpu_id, start, size, profile_id, group, takes, since, until, over, *share in _rows(_BUSY, wanted):
-        media = None if profile_id is None else _media(takes, group)
-        period = Period(_instant(since), None if until is None else _instant(until))
-        portion = None if share[0] is None else Portion(*share)
-        one = Busy(start, size, period, media, BOOKED, profile_id, portion)
-        (unclean if over else busy)[gpu_id].append(one)
-    return busy, unclean
-
-
-def _instant(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
-
-
-def _use(row: tuple[Any, ...], period: Period) -> TeamUse:
-    model, klass, milli, since, until = row
-    if since is None:
-        return TeamUse(model, klass, period, int(milli))
-    own = Period(_instant(since), None if until is None else _instant(until))
-    return TeamUse(model, klass, own, int(milli))
-
-
-def _with(
-    gpus: tuple[GpuView, ...], unclean: Mapping[int, list[Busy]], period: Period
-) -> tuple[GpuView, ...]:
-    """The GPUs with the spans that are not clean yet shown as busy for the whole period."""
-    more = {gpu_id: tuple(replace(one, period=period) for one in ones) for gpu_id, ones in unclean.items()}
-    return tuple(replace(gpu, busy=gpu.busy + more[gpu.id]) if gpu.id in more else gpu for gpu in gpus)
-
-
-def _media(takes: bool, group: int | None) -> Media:
-    """The reverse of mig.takes_media and mig.media_group, which the columns keep."""
-    if group is None:
-        return Media.NONE
-    if group == 1:
-        return Media.ALL
-    return Media.EXT if takes else Media.DEFAULT
-
-
-def _view(row: tuple[Any, ...], busy: Mapping[int, list[Busy]], now: datetime) -> GpuView:
-    (_, gpu_id, uuid, node_id, node, index, model, memory_mib, use, grid, offers, why, *rest) = row
-    received_at, sharing, most_shares, one_user, blockers = rest
-    if why is None and stale(received_at, clock.real_now(), settings.REPORT_SECONDS):
-        why = "unknown"
-    # Masked from now until they are cleared.
-    masked = [Busy(a, b - a, Period(now, None), None, BLOCKER) for a, b in blockers or ()]
-    return GpuView(
-        id=gpu_id,
-        uuid=uuid,
-        node_id=node_id,
-        node=node,
-        index=index,
-        model=model,
-        memory_mib=memory_mib,
-        use=Use(use),
-        grid=grid,
-        profiles=profiles_of(model, offers or "null", grid),
-        busy=(*busy.get(gpu_id, ()), *masked),
-        usable=why is None,
-        why=why,
-        sharing=Sharing(sharing) if sharing else None,
-        most_shares=most_shares,
-        one_user=one_user,
+def _uses_in(window: Window, team_id: int, period: Period) -> tuple[TeamUse, ...]:
+    """What _USES tells, out of a fleet."""
+    fleet = window.fleet
+    mine = np.flatnonzero(fleet.on.field("team", window.which) == team_id)
+    rows = fleet.on.records(window.which[mine])
+    there = (rows["since"] < window.end) & (rows["until"] > window.start)
+    whole = (rows["since"] <= window.start) & (rows["until"] >= window.end)
+    times = [np.where(whole, _NO_TIME, rows[name]) for name in ("since", "until")]
+    kinds = np.stack((fleet.model[window.at[mine]], rows["klass"], *times), axis=1)[there]
+    found, which = np.unique(kinds, axis=0, return_inverse=True)
+    sums = np.bincount(which.ravel(), rows["charge"][there], len(found))
+    return tuple(
+        _use(
+            fleet.models[model],
+            CLASSES[klass],
+            milli,
+            None if since == _NO_TIME else since,
+            None if until == NEVER else until,
+            period,
+        )
+        for (model, klass, since, until), milli in zip(found.tolist(), sums.tolist(), strict=True)
     )
 
 
-@lru_cache(maxsize=1024)
-def profiles_of(model: str, offers: str, grid: int) -> tuple[Profile, ...]:
-    """The profiles of a GPU out of its last report's offers (JSON text; "null": no report, so no profile).
-
-    A report without offers (MIG mode is off) leaves the catalogue's.
-    """
-    known = mig.models().get(model)
-    reported = msgspec.json.decode(offers, type=tuple[wire.Offer, ...] | None)
-    return () if reported is None else mig.merged(known, reported, grid)
+def _use(model: str, klass: str, milli: int, since: int | None, until: int | None, whole: Period) -> TeamUse:
+    if since is None:
+        return TeamUse(model, klass, whole, int(milli))
+    start = instant(since)
+    assert start is not None
+    return TeamUse(model, klass, Period(start, instant(NEVER if until is None else until)), int(milli))

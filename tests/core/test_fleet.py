@@ -74,7 +74,8 @@ def test_an_updated_fleet_is_what_a_fresh_one_would_be(
     }
     assert [made.geometries[g] for g in made.geometry] == [fresh.geometries[g] for g in fresh.geometry]
     assert [r[1:] for r in _readable(made)] == [r[1:] for r in _readable(fresh)]
-    assert made.on.at.tolist() == sorted(made.on.at.tolist()) and len(made.on) == len(rows_of(fresh))
+    assert made.on.at.tolist() == sorted(made.on.at.tolist())
+    assert len(made.on) == len(rows_of(fresh))
 
 
 def _with(made: Fleet, new: list[GpuView]) -> Fleet:
