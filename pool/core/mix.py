@@ -78,24 +78,47 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceParameters:
+    """How a mix is turned into the worth of MIG slices. They hold for every mix; see docs/placement.md.
+
+    `often` and `size`: kinds weigh as often as they come and what they take of the GPU,
+    each to this power. `nested`: times this, where another kind has all their places and
+    more. `power`: of the part of a kind's places that are left. `horizon`: after so many
+    times what bookings usually last, what is known of the future counts 1/e.
+    """
+
+    often: float = 0.0
+    size: float = -0.5
+    nested: float = 0.0
+    power: float = 0.8
+    horizon: float = 0.7
+
+
+@dataclass(frozen=True, slots=True)
 class Mix:
     """Kinds with their weights (which sum to 1) and the parameters chosen for them."""
 
     kinds: tuple[Kind, ...]
     weights: tuple[float, ...]
     parameters: Parameters = field(default_factory=Parameters)
+    slices: SliceParameters = field(default_factory=SliceParameters)
 
     def as_json(self) -> dict[str, Any]:
         kinds = [
             {**_set(kind), "weight": weight} for kind, weight in zip(self.kinds, self.weights, strict=True)
         ]
-        return {"kinds": kinds, "parameters": asdict(self.parameters)}
+        return {"kinds": kinds, "parameters": asdict(self.parameters), "slices": asdict(self.slices)}
 
 
 def from_json(raw: Mapping[str, Any]) -> Mix:
     """The mix that `Mix.as_json` wrote; fields that are no longer known are dropped."""
     weights = tuple(float(one["weight"]) for one in raw["kinds"])
-    return Mix(tuple(_kind(one) for one in raw["kinds"]), weights, _parameters(raw.get("parameters", {})))
+    return Mix(
+        tuple(_kind(one) for one in raw["kinds"]),
+        weights,
+        Parameters(**_floats(Parameters, raw.get("parameters", {}))),
+        SliceParameters(**_floats(SliceParameters, raw.get("slices", {}))),
+    )
 
 
 def learn(
@@ -142,9 +165,9 @@ def _kind(raw: Mapping[str, Any]) -> Kind:
     return Kind(**values)
 
 
-def _parameters(raw: Mapping[str, Any]) -> Parameters:
-    known = {f.name for f in fields(Parameters)}
-    return Parameters(**{name: float(value) for name, value in raw.items() if name in known})
+def _floats(of: type[Parameters] | type[SliceParameters], raw: Mapping[str, Any]) -> dict[str, float]:
+    known = {f.name for f in fields(of)}
+    return {name: float(value) for name, value in raw.items() if name in known}
 
 
 #: What a pool is taken to be asked for before anybody has asked: all usual sizes about equally often.

@@ -1,4 +1,4 @@
-"""What the free memory slices of MIG GPUs are worth to the asks that a pool usually gets, and what taking some costs.
+"""What the free memory slices of MIG GPUs are worth to the usual asks, and what taking some costs over time.
 
 Masks of free slices (bit 0 is slice 0), arrays throughout, a row a GPU of one
 geometry. Nothing here says what is allowed: media engines, instance limits and
@@ -14,26 +14,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pool.core.mig import Media, Profile, smallest
-from pool.core.mix import Form, Kind, Mix
+from pool.core.mix import Form, Kind, Mix, SliceParameters
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 #: `until` of what has no end.
 FOREVER = np.iinfo(np.int64).max
+#: Grids up to here have a table of all masks (known ones have 4, 8 or 12 slices).
+LARGEST_TABLE = 12
+#: Losses are compared in steps of this size, so that rounding never decides between equal places.
+STEP = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretches:
     """What each GPU has free while an ask would last, cut where something else there begins or ends.
 
-    Flat, in the order of `row` (the GPU, 0..), each row at least once: `free` masks,
+    Flat, in the order of `row` (the GPU, 0..) and time, each row at least once: `free` masks,
     and `weight`, how much the stretch counts (those of a row sum to the same for all).
     """
 
     row: Ints
     free: Ints
     weight: Floats
+
+    @property
+    def first(self) -> Ints:
+        """[rows] where each row begins."""
+        return np.flatnonzero(np.diff(self.row, prepend=-1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,31 +54,180 @@ class Taken:
     begin: Ints
     until: Ints
 
+    def rows(self, which: NDArray[np.bool_]) -> Taken:
+        """Only these entries."""
+        return Taken(self.row[which], self.mask[which], self.begin[which], self.until[which])
+
 
 def stretches(whole: Ints, taken: Taken, start: int, end: int, lasting: float) -> Stretches:
     """The stretches of [start, end) on GPUs whose masks are `whole` [rows] when nothing is taken.
 
-    `lasting`: how long asks of this pool usually last, in the same unit. What is known
-    of a later time counts less, because by then others will have come and gone.
-    `end` FOREVER: without end.
+    `lasting`: how long asks of this pool usually last, in the same unit, times the
+    parameter `horizon` of the mix. What is known of a later time counts less, by e in
+    each such time, because by then others will have come and gone. `end` FOREVER:
+    without end. What is taken may overlap, as a blocker does an allocation.
     """
-    raise NotImplementedError
+    taken = taken.rows((taken.begin < end) & (taken.until > start) & (taken.mask != 0))
+    row, at, mask, change = _events(len(whole), taken, start, end)
+    busy = _busy(row, mask, change)
+    free = whole[row] & ~busy
+    past = np.append(row[1:] != row[:-1], True)
+    until = np.where(past, float(end), np.append(at[1:], 0).astype(float))
+    if end == FOREVER:
+        until[past] = np.inf
+    weight = np.exp((start - at) / lasting) - np.exp((start - until) / lasting)
+    # Several changes at one instant leave stretches without length, in which things half happened.
+    some = until > at
+    return Stretches(row[some], free[some], weight[some])
+
+
+def _events(rows: int, taken: Taken, start: int, end: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """(row, when, mask, 1: it begins, -1: it ends) in order, ends first; nothing changes at each row's first."""
+    ends = taken.until < end
+    row = np.concatenate([np.arange(rows), taken.row, taken.row[ends]])
+    at = np.concatenate([np.full(rows, start), np.maximum(taken.begin, start), taken.until[ends]])
+    mask = np.concatenate([np.zeros(rows, dtype=np.int64), taken.mask, taken.mask[ends]])
+    change = np.repeat([0, 1, -1], [rows, len(taken.row), int(ends.sum())])
+    # Of a row nothing is before `start`, and no end at it: the opening comes first.
+    order = np.lexsort((change, at, row))
+    return row[order], at[order], mask[order], change[order]
+
+
+def _busy(row: Ints, mask: Ints, change: Ints) -> Ints:
+    """What is busy after each event."""
+    signed = mask * change
+    total = np.cumsum(signed)
+    first = np.flatnonzero(np.diff(row, prepend=-1))
+    before = (total - signed)[first]
+    busy: Ints = total - np.repeat(before, np.diff(np.append(first, len(row))))
+    if not np.any((busy - signed) & mask & -(change > 0).astype(np.int64)):
+        return busy
+    # Something overlaps, so that sums are no masks: count slice by slice.
+    busy = np.zeros_like(mask)
+    for place in range(int(mask.max()).bit_length()):
+        signed = ((mask >> place) & 1) * change
+        total = np.cumsum(signed)
+        before = (total - signed)[first]
+        there = total - np.repeat(before, np.diff(np.append(first, len(row)))) > 0
+        busy |= there.astype(np.int64) << place
+    return busy
 
 
 class SliceWorth:
     """The worth of free slices of one geometry to one mix. Build once; calls are cheap.
 
-    All losses of one mix can be compared and added, also with those of `worth.Worth`:
-    a GPU that is wholly free, in a pool that is asked only for slices, is worth 1.
+    For each kind of slice, the part of its places that are free, to a power, times the
+    kind's weight. A wholly free GPU is worth 1, so the losses of one mix can be compared
+    and added, also with those of other geometries.
     """
 
     def __init__(self, mix: Mix, model: str, grid: int, profiles: Sequence[Profile]) -> None:
-        raise NotImplementedError
+        self.grid = grid
+        self.parameters = mix.slices
+        self._kinds = weighed(mix, model, grid, profiles)
+        self._table = self._worth(np.arange(1 << grid)) if grid <= LARGEST_TABLE else None
+        self._spoilt: dict[int, Floats] = {}
 
     def of(self, free: Ints) -> Floats:
         """[...] what these free slices are worth."""
-        raise NotImplementedError
+        if self._table is not None:
+            return self._table[free]
+        different, back = np.unique(free, return_inverse=True)
+        return self._worth(different)[back].reshape(free.shape)
 
     def loss(self, profile: Profile, at: Stretches) -> Floats:
         """[rows, starts of the profile, ascending] what is lost; inf where it is not free over all of it."""
-        raise NotImplementedError
+        places = masks(profile.size, profile.starts, self.grid)
+        first = at.first
+        always = np.bitwise_and.reduceat(at.free, first) if len(first) else at.free
+        fits = (always[:, None] & np.array(places, dtype=np.int64)) == places
+        loss = np.full(fits.shape, np.inf)
+        # Most rows of a pool that is used are out of the question: leave them out once for all places.
+        rows = np.flatnonzero(fits.any(1))
+        if not len(rows):
+            return loss
+        some = fits.any(1)[at.row]
+        free, weight = at.free[some], at.weight[some]
+        first = np.flatnonzero(np.diff(at.row[some], prepend=-1))
+        for number, place in enumerate(places):
+            lost = np.add.reduceat(self._lost(free, place) * weight, first)
+            loss[rows, number] = np.where(fits[rows, number], lost, np.inf)
+        return loss
+
+    def _lost(self, free: Ints, place: int) -> Floats:
+        """[...] what of these free slices is lost with this place."""
+        if self._table is None:
+            return self.of(free) - self.of(free & ~place)
+        known = self._spoilt.get(place)
+        if known is None:
+            known = self._table - self._table[np.arange(1 << self.grid) & ~place]
+            self._spoilt[place] = known
+        return known[free]
+
+    def _worth(self, free: Ints) -> Floats:
+        worth = np.zeros(len(free))
+        for places, weight in self._kinds.items():
+            left = np.zeros(len(free))
+            for place in places:
+                left += free & place == place
+            worth += weight * (left / len(places)) ** self.parameters.power
+        return worth
+
+
+def ranked(loss: Floats, at: Stretches) -> tuple[Ints, Ints]:
+    """(rows, numbers of the start) of all places that fit, best first.
+
+    The least loss; then where least is free at first; then the first GPU, and on it the last start.
+    """
+    rows, starts = np.nonzero(np.isfinite(loss))
+    steps = np.rint(loss[rows, starts] / STEP)
+    crowd = np.bitwise_count(at.free[at.first[rows]])
+    order = np.lexsort((-starts, rows, crowd, steps))
+    return rows[order], starts[order]
+
+
+#: The places of a kind of slice, as masks.
+Places = tuple[int, ...]
+
+
+def weighed(mix: Mix, model: str, grid: int, profiles: Sequence[Profile]) -> dict[Places, float]:
+    """What each kind of slice that the mix asks for weighs on this geometry; together 1.
+
+    How often a kind comes, times its size, each to a power (see `SliceParameters`). A
+    kind whose places are all places of another, as those of 4g are of 3g, weighs less:
+    what is kept free for the other serves it too. What the mix asks for and the geometry
+    lacks does not count; if it has none of it, all its plain profiles count alike.
+    """
+    asked: dict[Places, float] = {}
+    for kind, weight in zip(mix.kinds, mix.weights, strict=True):
+        profile = _profile(kind, model, profiles)
+        if profile is not None and (places := masks(profile.size, profile.starts, grid)):
+            asked[places] = asked.get(places, 0.0) + weight * max(1, kind.gpus)
+    if not asked:
+        plain = (p for p in profiles if p.media is Media.DEFAULT and not p.gfx)
+        asked = dict.fromkeys((m for p in plain if (m := masks(p.size, p.starts, grid))), 1.0)
+    weights = {places: _weight(places, asked, grid, mix.slices) for places in sorted(asked)}
+    total = sum(weights.values())
+    return {places: weight / total for places, weight in weights.items()}
+
+
+def _weight(places: Places, asked: dict[Places, float], grid: int, by: SliceParameters) -> float:
+    size = places[0].bit_count() / grid
+    nested = any(set(places) < set(other) for other in asked)
+    factor = by.nested if nested else 1.0
+    return float(factor * asked[places] ** by.often * size**by.size)
+
+
+def _profile(kind: Kind, model: str, profiles: Sequence[Profile]) -> Profile | None:
+    """What a kind gets on GPUs with these profiles; None: nothing."""
+    if kind.form is not Form.MIG or (kind.models and model not in kind.models):
+        return None
+    if kind.profile:
+        return next((p for p in profiles if p.name == kind.profile), None)
+    return smallest(profiles, kind.memory_mib or None, kind.compute_slices or None)
+
+
+def masks(size: int, starts: Sequence[int], grid: int) -> Places:
+    """The places of a profile that lie on the grid, in order of their start."""
+    ones = (1 << size) - 1
+    return tuple(ones << start for start in sorted(starts) if start + size <= grid)
