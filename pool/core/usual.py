@@ -101,7 +101,8 @@ def _sizes(kind: Kind, models: Sequence[Model]) -> list[tuple[int, _Size]]:
         memory = kind.milli_on(model.memory_mib)
         if memory <= WHOLE and kind.gpus and (not kind.models or model.name in kind.models):
             node = (kind.cpu_milli, kind.ram_mib) if kind.gpus > 1 else (0, 0)
-            found.append((at, (kind.gpus, memory, kind.compute_milli, *node)))
+            compute = WHOLE if kind.form is Form.WHOLE else kind.compute_milli
+            found.append((at, (kind.gpus, memory, compute, *node)))
     return found
 
 

@@ -95,6 +95,11 @@ def test_whole_gpus_do_not_fit_where_too_few_are_free() -> None:
     assert np.isfinite(loss).tolist() == [False, True]
 
 
+def test_a_gpu_with_compute_given_away_serves_no_kind_that_wants_it_whole() -> None:
+    rows = replace(nodes([1000, 1000]), compute=np.array([[1000, 900]]))
+    assert plain(Kind(Form.WHOLE, 1)).of(rows).tolist() == [1]
+
+
 def test_a_gpu_with_compute_given_away_is_not_whole() -> None:
     rows = replace(nodes([1000, 1000]), compute=np.array([[1000, 900]]))
     assert np.isfinite(plain(*KINDS).whole(rows, 2)).tolist() == [False]
