@@ -116,7 +116,7 @@ class Filling:
             loss, gpu = self._rate(kind, self.nodes)
             known = self._known[kind] = Known(loss, gpu, len(self._changes))
         elif known.changes < len(self._changes):
-            rows = np.unique(self._changes[known.changes :])
+            rows = np.array(sorted(set(self._changes[known.changes :])))
             known.loss[rows], known.gpu[rows] = self._rate(kind, self.nodes.rows(rows))
             known.changes = len(self._changes)
         return known

@@ -65,7 +65,7 @@ class Worth:
     def of(self, nodes: Nodes) -> Floats:
         """[rows] what is free there is worth."""
         parts = self._parts.usable(nodes.memory, nodes.compute).sum(1)
-        return self._sum(parts, wholly_free(nodes).sum(1), nodes.memory.sum(1), nodes)
+        return self._sum(parts, wholly_free(nodes).sum(1), nodes.memory.sum(1), _Node.of(nodes))
 
     def share(
         self, nodes: Nodes, memory: int | Ints, compute: int | Ints = 0, cpu: float = 0, ram: float = 0
@@ -95,9 +95,10 @@ class Worth:
         nodes, gpus = nodes.rows(rows), gpus[rows]
         parts = self._parts.usable(nodes.memory, nodes.compute).sum(1)
         count, free = wholly_free(nodes).sum(1), nodes.memory.sum(1)
-        was = self._sum(parts, count, free, nodes)
-        parts = parts - gpus[:, None] * self._parts.whole
-        now = self._sum(parts, count - gpus, free - WHOLE * gpus, _without(nodes, cpu, ram))
+        node = _Node.of(nodes)
+        was = self._sum(parts, count, free, node)
+        parts -= gpus[:, None] * self._parts.whole
+        now = self._sum(parts, count - gpus, free - WHOLE * gpus, node.without(cpu, ram))
         loss[rows] = was - now
         return loss
 
@@ -117,30 +118,64 @@ class Worth:
         usable = self._parts.usable(nodes.memory, nodes.compute)
         whole = wholly_free(nodes)
         parts, count, total = usable.sum(1), whole.sum(1), nodes.memory.sum(1)
-        was = self._sum(parts, count, total, nodes)
+        beside = _Node.of(nodes)
+        was = self._sum(parts, count, total, beside)
         first = fits & ~_as_before(nodes)
         at, gpu = np.nonzero(first)
         left = None if nodes.compute is None else nodes.compute[at, gpu] - compute[at]
         after = self._parts.usable(nodes.memory[at, gpu] - memory[at], left)
         after += parts[at] - usable[at, gpu]
         count = count[at] - whole[at, gpu]
-        each = was[at] - self._sum(after, count, total[at] - memory[at], _without(nodes.rows(at), *node))
+        rest = beside.rows(at).without(*node)
+        each = was[at] - self._sum(after, count, total[at] - memory[at], rest)
         loss = np.full(fits.shape, np.inf)
         loss[fits] = each[np.cumsum(first)[fits.ravel()] - 1]
         return loss
 
-    def _sum(self, parts: Floats, whole: Ints, free: Ints, nodes: Nodes) -> Floats:
-        """[rows] the worth, from what the GPUs serve of each kind, how many are whole, and what is free.
-
-        Of `nodes` itself only the model, cpu and memory count.
-        """
-        worth = self._parts.worth(parts, nodes) + self._sets.worth(whole, nodes)
-        return worth + self._even(free, nodes.cpu) if self._balance else worth
+    def _sum(self, parts: Floats, whole: Ints, free: Ints, node: _Node) -> Floats:
+        """[rows] the worth, from what the GPUs serve of each kind, how many are whole, and what is free."""
+        worth = self._parts.worth(parts, node) + self._sets.worth(whole, node)
+        return worth + self._even(free, node.cpu) if self._balance else worth
 
     def _even(self, free: Ints, cpu: Floats) -> Floats:
         """What is free in the proportion in which it is asked: cpu beside GPUs, and GPUs beside cpu."""
         gpus = free / WHOLE
         return self._balance * (gpus if self._per_cpu is None else np.minimum(gpus, cpu * self._per_cpu))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Node:
+    """What belongs to the node: [rows] each."""
+
+    model: Ints
+    cpu: Floats
+    ram: Floats
+
+    @classmethod
+    def of(cls, nodes: Nodes) -> _Node:
+        return cls(nodes.model, nodes.cpu, nodes.ram)
+
+    def rows(self, which: Ints) -> _Node:
+        return _Node(self.model[which], self.cpu[which], self.ram[which])
+
+    def without(self, cpu: float, ram: float) -> _Node:
+        """With so much less."""
+        return _Node(self.model, self.cpu - cpu, self.ram - ram)
+
+
+class _Weights:
+    """Sums over the kinds, by the weights of each row's model; simpler where no kind is bound to one."""
+
+    def __init__(self, weights: Floats) -> None:
+        self._weights = weights
+        self._alike = bool((weights == weights[:1]).all())
+
+    def __call__(self, served: Floats, model: Ints) -> Floats:
+        if self._alike:
+            alike: Floats = np.einsum("rk,k->r", served, self._weights[0])
+            return alike
+        each: Floats = np.einsum("rk,rk->r", served, self._weights[model])
+        return each
 
 
 class _Parts:
@@ -151,7 +186,7 @@ class _Parts:
         size = np.maximum(usual.memory, usual.compute)
         self._memory = _served(levels, usual.memory, size)
         self._compute = _served(levels, usual.compute, size)
-        self._weights = usual.weights
+        self._weigh = _Weights(usual.weights)
         self._per_cpu = slack * size / WHOLE / np.maximum(usual.cpu, 1.0)
         #: [kinds] what a wholly free GPU serves.
         self.whole = np.minimum(self._memory[WHOLE], self._compute[WHOLE])
@@ -161,11 +196,9 @@ class _Parts:
         usable: Floats = self._memory[memory]
         return usable if compute is None else np.minimum(usable, self._compute[compute])
 
-    def worth(self, usable: Floats, nodes: Nodes) -> Floats:
+    def worth(self, usable: Floats, node: _Node) -> Floats:
         """[rows] from what all GPUs of the row serve of each kind."""
-        served = np.minimum(usable, nodes.cpu[:, None] * self._per_cpu)
-        worth: Floats = np.einsum("rk,rk->r", served, self._weights[nodes.model])
-        return worth
+        return self._weigh(np.minimum(usable, node.cpu[:, None] * self._per_cpu), node.model)
 
 
 class _Sets:
@@ -175,15 +208,15 @@ class _Sets:
         self._gpus = usual.gpus
         self._cpu = usual.cpu - _HAIR
         self._ram = usual.ram - _HAIR
-        self._weights = usual.weights
+        self._weigh = _Weights(usual.weights)
 
-    def worth(self, whole: Ints, nodes: Nodes) -> Floats:
+    def worth(self, whole: Ints, node: _Node) -> Floats:
         """[rows] from how many GPUs of the row are wholly free."""
         if not len(self._gpus):
             return np.zeros(len(whole))
-        served = (whole[:, None] >= self._gpus) & (nodes.cpu[:, None] >= self._cpu)
-        served &= nodes.ram[:, None] >= self._ram
-        return whole * np.einsum("rk,rk->r", served, self._weights[nodes.model])
+        served = (whole[:, None] >= self._gpus) & (node.cpu[:, None] >= self._cpu)
+        served &= node.ram[:, None] >= self._ram
+        return whole * self._weigh(served.astype(np.float64), node.model)
 
 
 def _served(levels: Ints, least: Ints, size: Ints) -> Floats:
@@ -213,10 +246,5 @@ def _has(nodes: Nodes, cpu: float, ram: float) -> NDArray[np.bool_]:
     return enough
 
 
-def _without(nodes: Nodes, cpu: float, ram: float) -> Nodes:
-    """The same GPUs, with so much less of their node."""
-    return Nodes(nodes.memory, nodes.model, nodes.cpu - cpu, nodes.ram - ram, nodes.compute)
-
-
 def _a_row(value: int | Ints, nodes: Nodes) -> Ints:
-    return np.broadcast_to(np.asarray(value, dtype=np.int64), nodes.model.shape)
+    return value if isinstance(value, np.ndarray) else np.full(len(nodes.model), value, dtype=np.int64)
