@@ -146,6 +146,18 @@ TABLE: Mapping[str, Row] = {
         (_("%(name)s exists already."), _("Somebody else was quicker.")),
         _("Look again and choose anew."),
     ),
+    Code.ONE_HOLD: Row(
+        409,
+        _("You hold something already"),
+        (_("What you hold is kept for you until %(hold_until)s."), _("Each person can hold one thing.")),
+        _("Book it or release it, then hold another."),
+    ),
+    Code.LAPSED: Row(
+        409,
+        _("The hold has lapsed"),
+        (_("It was kept for you until %(hold_until)s."), _("It was not booked in time.")),
+        _("Look at the offers again and hold another, or book it anew."),
+    ),
     Code.WRONG_STATE: Row(
         409,
         _("Not possible in this state"),

@@ -83,6 +83,20 @@ _WORDS: Mapping[str, tuple[Said, Said, Said]] = {
             _("Wait until it is granted, or make a new reservation."),
         ),
     ),
+    "confirm": (
+        Said(
+            _("It is over already (%(state)s); nothing is left to confirm."),
+            _("Look at the offers again and hold another, or book it anew."),
+        ),
+        Said(
+            _("It is ending already; nothing is left to confirm."),
+            _("Make a new reservation to use GPUs again."),
+        ),
+        Said(
+            _("Nothing is held for it (%(state)s)."),
+            _("Wait until it is granted, or read it again to see its state."),
+        ),
+    ),
 }
 
 

@@ -24,6 +24,8 @@ class Code(StrEnum):
     NO_CAPACITY = "no_capacity"
     QUOTA_EXCEEDED = "quota_exceeded"
     TAKEN = "taken"
+    ONE_HOLD = "one_hold"
+    LAPSED = "lapsed"
     WRONG_STATE = "wrong_state"
     STALE = "stale"
     FROZEN = "frozen"

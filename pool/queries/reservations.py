@@ -70,6 +70,7 @@ class ReservationView:
     """What REST and pages show. `unknown_since`: its nodes that are not heard from (None: never heard).
 
     `notice_until`: from then on it may be taken back, for `notice_why`.
+    `hold_until`: when it is let go, of one that is held.
     `continues` and `continued_by`: the failed booking whose rest it is, and the rest of this one.
     """
 
@@ -98,6 +99,7 @@ class ReservationView:
     notice_why: str = ""
     continues: UUID | None = None
     continued_by: UUID | None = None
+    hold_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ def _view(
         notice_why=row.notice_why,
         continues=row.continues_id,
         continued_by=getattr(row, "rest", None),
+        hold_until=row.hold_until if row.state == State.HELD else None,
     )
 
 

@@ -64,19 +64,39 @@ def book(
     restartable: bool | None = None,
     now: datetime,
     claim: Claim | None = None,
+    free_until: datetime | None = None,
 ) -> Reservation:
     """Grant `ask` for the whole time, all or nothing.
 
     `start` None is now; exactly one of `end` and `duration`, 1 minute to 366 days. Only a lead may
-    name another `owner`, a username of the team. `restartable` None: where it is batch. A `claim` that
+    name another `owner`, a username of the team. `restartable` None: where it is batch. `free_until`: placed
+    where it could be extended until then, if there is such a place. A `claim` that
     was carried out before answers its first result (`replayed`). Refuses with NOT_FOUND, FORBIDDEN,
     INVALID, NO_CAPACITY (asked, free, offered, counts, first_time), QUOTA_EXCEEDED (cap, used, asked),
     KEY_REUSED, IN_PROGRESS, BUSY; then nothing is written.
     """
     asked = Asked(
-        actor, team, pool, title, ask, start, end, duration, klass, owner, visibility, restartable, now
+        actor,
+        team,
+        pool,
+        title,
+        ask,
+        start,
+        end,
+        duration,
+        klass,
+        owner,
+        visibility,
+        restartable,
+        now,
+        free_until,
     )
-    done = _replayed(claim, now)
+    return grant(asked, claim)
+
+
+def grant(asked: Asked, claim: Claim | None) -> Reservation:
+    """What `book` and `holds.hold` have in common: grant what was asked, or set it aside."""
+    done = _replayed(claim, asked.now)
     if done is None:
         try:
             wish = wishes.check(asked)
@@ -84,7 +104,7 @@ def book(
                 return _try(wish, claim)
         except Refusal:
             # The same request may have been carried out beside this one, and taken what is now missing.
-            done = _replayed(claim, now)
+            done = _replayed(claim, asked.now)
             if done is None:
                 raise
     return done
@@ -172,7 +192,7 @@ def _still_holding(wish: Wish, found: list[Plan]) -> list[Plan]:
 
 def _snapshot(wish: Wish, gpu_ids: set[int] | None = None) -> Snapshot:
     return snapshot.take(
-        wish.pool.pk, wish.wanted.blocked, team_id=wish.team.pk, now=wish.now, gpu_ids=gpu_ids
+        wish.pool.pk, wish.wanted.reading, team_id=wish.team.pk, now=wish.now, gpu_ids=gpu_ids
     )
 
 

@@ -38,13 +38,14 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
         period=_range(wish.wanted.period),
         created_at=wish.now,
         charge_milli=sum(pick.charge_milli for pick in plan.picks),
+        hold_until=wish.hold_until,
         visibility=wish.visibility,
         restartable=wish.restartable,
     )
     reservation.save(force_insert=True)
     rows = allocate(reservation, plan, wish.wanted, wanted_at=wish.now if goes else None)
     events.record(
-        "reservation.booked",
+        "reservation.booked" if wish.hold_until is None else "reservation.held",
         actor=wish.actor,
         now=wish.now,
         team_id=wish.team.pk,
@@ -60,6 +61,8 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
 
 def _first_state(wish: Wish, pool: Pool, plan: Plan) -> tuple[State, Reason, bool]:
     """State, reason, and whether its slices are wanted at once."""
+    if wish.hold_until is not None:
+        return State.HELD, Reason.OFFERED, False
     if not wish.starts_now:
         return State.SCHEDULED, Reason.BOOKED, False
     if pool.frozen:

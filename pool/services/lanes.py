@@ -1,6 +1,7 @@
 """Timed work in lanes: leases, and the `due` lane, which ends and starts bookings on time.
 
-What hardware did to bookings is dealt with after that, then those who wait in line.
+What is held for too long is let go before that; what hardware did to bookings is dealt
+with after it, then those who wait in line.
 
 A lane's row is its lease and its heartbeat, in real time. Work is set-based, at
 most 500 rows a pool and transaction; a row that breaks its batch is set aside
@@ -59,7 +60,7 @@ MOST_RETRY = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one run did: bookings ended, started (or told why not), set aside."""
+    """What one run did: bookings ended (or let go), started (or told why not), set aside."""
 
     ended: int = 0
     started: int = 0
@@ -197,10 +198,10 @@ class _Aside:
 
 
 def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
-    """Ends first, then starts, in batches; then one look at what hardware failed, and at what waits."""
+    """Lapsed holds and ends first, then starts, in batches; then what hardware failed, and what waits."""
     aside = _Aside("due")
     done = Swept()
-    for select in (_over, _to_start):
+    for select in (_lapsed, _over, _to_start):
         pace = _Pace()
         while time.monotonic() < until:
             rows = select(pool_id, now).exclude(pk__in=aside.hidden)
@@ -236,6 +237,12 @@ def _to_look_at(pool_id: int, now: datetime, aside: _Aside) -> list[UUID]:
     moves = [*starts.in_turn(stranded, starts.MOST_MOVES, now), *starts.in_turn(displaced, DISPLACED, now)]
     line = [pk for pk in waiting.next_tries(pool_id, now) if pk not in aside.hidden]
     return list(dict.fromkeys([*failed, *moves, *held_up, *line]))
+
+
+def _lapsed(pool_id: int, now: datetime) -> QuerySet[Reservation]:
+    """Held, and nobody has booked it in time."""
+    rows = Reservation.objects.filter(pool=pool_id, state=State.HELD, hold_until__lte=now)
+    return rows.order_by("hold_until", "pk")
 
 
 def _over(pool_id: int, now: datetime) -> QuerySet[Reservation]:
@@ -287,6 +294,8 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     wanted layout goes from one stay to the next without a gap; not so `alone`.
     """
     pool = locks.pool(pool_id)
+    lapsed = list(_lapsed(pool_id, now).filter(pk__in=ids))
+    reservations.lapse(lapsed, Reason.HOLD_LAPSED, now=now)
     over = list(_over(pool_id, now).filter(pk__in=ids))
     reservations.lapse([row for row in over if row.state == State.SCHEDULED], now=now)
     touched = reservations.end(
@@ -303,6 +312,6 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     moved = starts.relocate(pool, list(starts.displaced(pool_id, now).filter(pk__in=ids)), now)
     touched |= waiting.serve(pool, list(waiting.line(pool_id).filter(pk__in=ids)), now)
     commands.issue(locks.gpus(touched), now)
-    if over or new or touched or moved:
+    if lapsed or over or new or touched or moved:
         locks.changed(pool)
-    return Swept(ended=len(over), started=len(new))
+    return Swept(ended=len(lapsed) + len(over), started=len(new))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -39,7 +40,8 @@ class Plan:
 class Wanted:
     """What is to be placed: `period` counts in quota, `blocked` (with clean-up) on GPUs.
 
-    `account`: whose MPS server shares of it would need (wishes.account).
+    `account`: whose MPS server shares of it would need (wishes.account). `free_until`: what is taken
+    is wished free until then, so that it can be extended; where nothing is, it is placed as ever.
     """
 
     ask: Ask
@@ -47,13 +49,27 @@ class Wanted:
     blocked: Period
     klass: Class
     account: str | None = None
+    free_until: datetime | None = None
+
+    @property
+    def reading(self) -> Period:
+        """For what time the pool has to be read to place it."""
+        return Period(self.blocked.start, self.free_until) if self.free_until else self.blocked
 
 
 def choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
     """The plans that fit and are within quota, best first; at least one.
 
-    Raises `NoRoom`, or QUOTA_EXCEEDED for the best plan when quota forbids all.
+    First those that stay free until the wished time, if there are any. Raises `NoRoom`, or
+    QUOTA_EXCEEDED for the best plan when quota forbids all.
     """
+    if wanted.free_until is not None:
+        with suppress(NoRoom, Refusal):
+            return _choose(snap, replace(wanted, blocked=wanted.reading))
+    return _choose(snap, wanted)
+
+
+def _choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
     gpus, clean_gpus, refused = snap.gpus, snap.clean_gpus, None
     while True:
         found = _fitting(gpus, clean_gpus, wanted)

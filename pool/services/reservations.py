@@ -24,15 +24,17 @@ from pool.queries import access, teams
 from pool.services import commands, events, idempotency, locks
 from pool.services.booking import book as book
 from pool.services.extension import extend as extend
+from pool.services.holds import confirm as confirm
+from pool.services.holds import hold as hold
 from pool.services.idempotency import Claim
 
 if TYPE_CHECKING:
     from pool.models import User
 
 #: What has begun to end, or is over, has nothing left to give back.
-RELEASABLE = (State.WAITING, State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED)
+RELEASABLE = (State.HELD, State.WAITING, State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED)
 #: Its start has not come: it is cancelled, not ended.
-NOT_BEGUN = (State.WAITING, State.SCHEDULED)
+NOT_BEGUN = (State.HELD, State.WAITING, State.SCHEDULED)
 
 #: What an end is for -> what it is when it is over, if not simply ended.
 _OVER = {
@@ -102,6 +104,11 @@ def wait(rows: Sequence[Reservation], reason: Reason, *, now: datetime) -> None:
     """Their start has come, but something is in the way: they are starting, and nothing is wanted yet."""
     _move([row for row in rows if row.state in NOT_BEGUN], State.STARTING, reason, now=now)
     note(rows, reason, now=now)
+
+
+def schedule(rows: Sequence[Reservation], *, now: datetime, actor: User) -> None:
+    """What was held is booked by whom it was held for."""
+    _move(rows, State.SCHEDULED, Reason.BOOKED, now=now, actor=actor)
 
 
 def activate(rows: Sequence[Reservation], reason: Reason, *, now: datetime, label: str) -> None:

@@ -42,6 +42,8 @@ class Wish:
     restartable: bool
     wanted: Wanted
     now: datetime
+    #: Set aside until then, for somebody who is still to say yes; None: granted.
+    hold_until: datetime | None = None
 
     @property
     def starts_now(self) -> bool:
@@ -50,7 +52,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the parameters of `book` say, as they came."""
+    """What the parameters of `book` and `hold` say, as they came."""
 
     actor: User
     team: str
@@ -65,6 +67,8 @@ class Asked:
     visibility: str
     restartable: bool | None
     now: datetime
+    free_until: datetime | None = None
+    hold_for: timedelta | None = None
 
 
 def check(asked: Asked) -> Wish:
@@ -83,9 +87,29 @@ def check(asked: Asked) -> Wish:
         title=title_of(asked.title),
         visibility=_visibility(asked.visibility),
         restartable=klass is Class.BATCH if asked.restartable is None else asked.restartable,
-        wanted=Wanted(ask, period, blocked(period, pool), klass, account(owner, team)),
+        wanted=Wanted(
+            ask,
+            period,
+            blocked(period, pool),
+            klass,
+            account(owner, team),
+            _free_until(asked.free_until, period, pool),
+        ),
         now=asked.now,
+        hold_until=None if asked.hold_for is None else _hold_until(asked.hold_for, period, asked.now),
     )
+
+
+def _free_until(wished: datetime | None, period: Period, pool: Pool) -> datetime | None:
+    """Until when the places are wished free, with the time for scrubbing; no further than a booking lasts."""
+    if wished is None or period.end is None:
+        return None
+    last = blocked(Period(period.start, min(wished, period.start + LONGEST)), pool).end
+    return last if wished > period.end else None
+
+
+def _hold_until(lasts: timedelta, period: Period, now: datetime) -> datetime:
+    return now + lasts if period.end is None else min(now + lasts, period.end)
 
 
 def owner_of(actor: User, team: Team, username: str | None) -> User:

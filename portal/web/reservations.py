@@ -43,7 +43,7 @@ GROUPS: dict[str, frozenset[State]] = {
 }
 
 EXTENDABLE = frozenset({State.SCHEDULED, State.STARTING, State.ACTIVE})
-RELEASABLE = frozenset({State.WAITING, State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED})
+RELEASABLE = frozenset({State.HELD, State.WAITING, State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED})
 
 #: Minutes offered as buttons.
 EXTEND_BY = (30, 60, 240, 1440)

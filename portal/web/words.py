@@ -75,6 +75,8 @@ REASONS: Mapping[str, Words] = {
 
 VERBS: Mapping[str, Words] = {
     "reservation.booked": _("Booked"),
+    "reservation.held": _("Held"),
+    "reservation.scheduled": _("Confirmed"),
     "reservation.extended": _("Extended"),
     "reservation.released": _("Released"),
     "reservation.cancelled": _("Cancelled"),
