@@ -80,8 +80,11 @@ class Player:
     def lesson(self, come: Sequence[Kind]) -> Rating:
         """How places are rated from now on, after what has come."""
         self._lesson = len(come) * 2
+        if self._policy == "fgd":
+            self._mix = learn(come, prior={})
+            return self._rating()
         self._mix = learn(come, parameters=self._mix.parameters)
-        if self._policy == "gpupool" and len(come) in PLAYED_AT:
+        if len(come) in PLAYED_AT:
             self._mix = selfplay.choose(self._mix, self._trace.nodes, self._trace.models, effort=LATER_EFFORT)
         return self._rating()
 
@@ -93,8 +96,11 @@ class Player:
         return BestFit(self._trace.models, self._trace.nodes)
 
 
-def run(trace: Trace, policy: str, mix: Mix | None, seed: int) -> Score:
-    """All arrivals of one seed, placed one after the other; the time is that of the decisions alone."""
+def run(trace: Trace, policy: str, mix: Mix | None, seed: int, looks: Sequence[int] = LOOKS) -> Score:
+    """All arrivals of one seed, placed one after the other; the time is that of the decisions alone.
+
+    What is given away at a look is the mean over all arrivals at which so much, rounded, has been asked.
+    """
     player = Player(trace, policy, mix)
     filling = player.filling(seed)
     stream = arrivals(trace.tasks, filling.total, seed)
@@ -110,7 +116,7 @@ def run(trace: Trace, policy: str, mix: Mix | None, seed: int) -> Score:
         if place is not None:
             filling.take(task, place)
         seen[round(100 * asked / filling.total)].append(100 * filling.fullness)
-    return Score({look: statistics.fmean(seen[look]) for look in LOOKS}, seconds, len(stream))
+    return Score({look: statistics.fmean(seen[look]) for look in looks}, seconds, len(stream))
 
 
 def known_mix(trace: Trace, policy: str, effort: int) -> Mix:

@@ -20,7 +20,7 @@ from pool.core.worth import Nodes, Worth
 #: Rows of the small copy: enough for its ranking of parameters to be that of a large pool.
 ROWS = 300
 #: So much of the copy is asked for in the end, and from where on counts what was given.
-FLOOD, FROM = 1.3, 0.8
+FLOOD, FROM = 1.1, 0.8
 #: (least, most, usual step) of each parameter; steps are factors but for gamma, which is negative.
 RANGES = {
     "gamma": (-4.0, 0.0, 0.3),
