@@ -1,65 +1,94 @@
 """Where an ask goes: candidates for a whole period, and checks of what was chosen.
 
-The public face of placement; what is free on a GPU is in placement_room, the
-search in placement_search, refusals in placement_explain. It knows no quota.
+The public face of placement. What is free is in placement_room (of one GPU) and
+placement_field (of all), what it costs in placement_rate, the search in placement_choice,
+refusals in placement_explain. It knows no quota.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
 
 from pool.core import shares
+from pool.core.asks import Ask, alternatives
+from pool.core.fleet import Fleet, of_views
 from pool.core.mig import Profile, media_clash
 from pool.core.period import Period
+from pool.core.placement_choice import choose
 from pool.core.placement_explain import Shortfall, first_time, shortfall
-from pool.core.placement_room import Busy, GpuView, Use, chosen, during, mismatch, room, split
-from pool.core.placement_search import Candidate, Pick, search
+from pool.core.placement_field import Field, field
+from pool.core.placement_mode import SWITCH, other_mode
+from pool.core.placement_policy import Policy, Why, prior
+from pool.core.placement_rate import Own
+from pool.core.placement_room import Busy, GpuView, Use, during, serves, split
+from pool.core.placement_search import Candidate, Pick
 from pool.core.quota import peak
-from pool.core.shapes import Ask
 from pool.core.shares import Portion
 
 __all__ = [
+    "SWITCH",
     "Busy",
     "Candidate",
+    "Field",
     "GpuView",
+    "Own",
     "Pick",
+    "Policy",
     "Portion",
     "Shortfall",
     "Use",
+    "Why",
     "candidates",
     "clash",
+    "field",
     "first_time",
+    "prior",
     "shortfall",
 ]
 
 
 def candidates(
-    gpus: Sequence[GpuView], ask: Ask, period: Period, limit: int = 16, *, account: str | None = None
+    gpus: Fleet | Sequence[GpuView],
+    ask: Ask,
+    period: Period,
+    limit: int = 16,
+    *,
+    account: str | None = None,
+    now: datetime | None = None,
+    policy: Policy | None = None,
+    own: Own = (),
+    without: UUID | None = None,
+    clean: bool = False,
 ) -> list[Candidate]:
     """Up to `limit` placements of `ask`, best first; [] only when there is none.
 
     Every pick is free over the whole of `period` and all of one candidate fit
-    together. Smallest charge first, then what spoils least for others; of one
-    GPU model where possible. Independent of the order of `gpus`. `account`: whose
-    MPS server a share would need, where a GPU has only one.
+    together. First where the owner is already (`own`), then the smallest charge, then
+    what costs least by `policy` (None: of a pool of which nothing is known); of one
+    GPU model where possible. Independent of the order of `gpus`. `account`: whose MPS
+    server a share would need, where a GPU has only one. `without` and `clean`: see
+    Fleet.window. `now` None is the start of the period.
     """
-    rooms = []
-    for gpu in gpus:
-        if not gpu.usable:
-            continue
-        fit = chosen(gpu, ask, account)
-        if mismatch(gpu, ask, fit) is None:
-            rooms.append(room(gpu, fit, period))
-    return search(rooms, ask.count, ask.same_node, limit)
+    fleet = gpus if isinstance(gpus, Fleet) else of_views(gpus)
+    now = now or period.start
+    found: list[Candidate] = []
+    for one in alternatives(ask):
+        here = field(fleet, one, period, now, account=account, without=without, clean=clean)
+        found += choose(here, policy or prior(), limit, own)
+    if len(found) > limit:
+        found.sort(key=lambda candidate: (not candidate.why.stays, candidate.charge_milli, candidate.cost))
+    return found[: max(1, limit)]
 
 
 def clash(gpus: Iterable[GpuView], picks: Iterable[Pick], period: Period) -> str | None:
     """Why these picks cannot be held over all of `period`; None when they can.
 
     `gpus` must not carry the picks' own reservation as busy. Words: gone (no
-    such GPU), what makes it unusable, wrong_use, no_such_placement, busy,
-    media, limit, and of shares the ledger that is full (shares.room_for).
+    such GPU), what makes it unusable, wrong_use, other_mode, no_such_placement,
+    busy, media, limit, and of shares the ledger that is full (shares.room_for).
     """
     views = {gpu.id: gpu for gpu in gpus}
     by_gpu: dict[int, list[Pick]] = defaultdict(list)
@@ -78,8 +107,13 @@ def _clash_on(gpu: GpuView, picks: Sequence[Pick], period: Period) -> str | None
         return gpu.why or "unusable"
     there = during(gpu.busy, period.start, period.end)
     portions = [pick.portion for pick in picks if pick.portion is not None]
-    if gpu.use is Use.SHARE or portions:
-        return _clash_of_shares(gpu, portions, there, period) if len(portions) == len(picks) else "wrong_use"
+    uses = {_use_of(pick) for pick in picks}
+    if len(uses) > 1 or not serves(gpu, *uses):
+        return "wrong_use"
+    if other_mode(gpu, *uses, period):
+        return "other_mode"
+    if portions:
+        return _clash_of_shares(gpu, portions, there, period)
     taken = 0
     for b in there:
         taken |= ((1 << b.size) - 1) << b.start
@@ -87,8 +121,6 @@ def _clash_on(gpu: GpuView, picks: Sequence[Pick], period: Period) -> str | None
     media = [b.media for b in there if b.media is not None]
     used: dict[int, int] = defaultdict(int)
     for pick in picks:
-        if gpu.use is not (Use.WHOLE if pick.profile is None else Use.MIG):
-            return "wrong_use"
         mask = ((1 << pick.size) - 1) << pick.start
         if mask & taken or (pick.profile is None and taken):
             return "busy"
@@ -105,11 +137,15 @@ def _clash_on(gpu: GpuView, picks: Sequence[Pick], period: Period) -> str | None
     return _over_limit(profiles, used, there, period)
 
 
+def _use_of(pick: Pick) -> Use:
+    if pick.portion is not None:
+        return Use.SHARE
+    return Use.WHOLE if pick.profile is None else Use.MIG
+
+
 def _clash_of_shares(
     gpu: GpuView, portions: Sequence[Portion], there: Sequence[Busy], period: Period
 ) -> str | None:
-    if gpu.use is not Use.SHARE:
-        return "wrong_use"
     beside, other = split(there)
     return "busy" if other else shares.overflow(portions, beside, period, gpu.ledgers)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
+from uuid import UUID
 
-from pool.core import shares
-from pool.core.mig import most
+from pool.core.asks import Ask, GpuAsk, alternatives
+from pool.core.fleet import Fleet, of_views
 from pool.core.period import Period
-from pool.core.placement_room import Fit, GpuView, chosen, mismatch, packed, room, slots
-from pool.core.shapes import Ask
-from pool.core.shares import Portion
+from pool.core.placement_field import Field, field
+from pool.core.placement_mode import SWITCH
+from pool.core.placement_room import Fit, GpuView, Use, chosen, mismatch, room
 
 #: Changes of the calendar that `first_time` looks at before it gives up.
 _MAX_CHANGES = 20_000
@@ -34,54 +36,57 @@ class Shortfall:
     out: node, no_such_model, wrong_use, no_such_profile, no_such_sharing,
     not_enforced, too_small, memory_unknown; what makes it unusable (unknown,
     frozen, ...); busy, media, limit, other_user, memory_full, compute_full,
-    shares_full; same_node (has room, but another node has more); or room.
+    shares_full, other_mode, node_full (its node has too little cpu or memory left);
+    same_node, other_domain, other_block (has room, but other places have more together); or room.
     """
 
     asked: int
     free: int
     offered: int
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-def shortfall(gpus: Sequence[GpuView], ask: Ask, period: Period, *, account: str | None = None) -> Shortfall:
-    """Why `ask` does not fit; `free` >= `asked` exactly when it does."""
-    counts: Counter[str] = Counter()
-    free: Counter[int] = Counter()
-    offered: Counter[int] = Counter()
-    with_room: Counter[int] = Counter()
-    for gpu in gpus:
-        fit = chosen(gpu, ask, account)
-        why = mismatch(gpu, ask, fit) or _unusable(gpu)
-        if why is not None:
-            counts[why] += 1
-            continue
-        key = gpu.node_id if ask.same_node else 0
-        offered[key] += _when_empty(gpu, fit)
-        now = room(gpu, fit, period)
-        if now.why is not None:
-            counts[now.why] += 1
-        else:
-            free[key] += now.count
-            with_room[key] += 1
-    best = max(free, key=lambda key: (free[key], -key), default=0)
-    counts["room"] = with_room[best]
-    counts["same_node"] = sum(with_room.values()) - with_room[best]
+def shortfall(
+    gpus: Fleet | Sequence[GpuView],
+    ask: Ask,
+    period: Period,
+    *,
+    account: str | None = None,
+    now: datetime | None = None,
+    without: UUID | None = None,
+) -> Shortfall:
+    """Why `ask` does not fit; `free` >= `asked` exactly when it does. Of the alternatives the best one's."""
+    fleet = gpus if isinstance(gpus, Fleet) else of_views(gpus)
+    fields = (
+        field(fleet, one, period, now or period.start, account=account, without=without)
+        for one in alternatives(ask)
+    )
+    return max((_short(one) for one in fields), key=lambda short: (short.free, short.offered))
+
+
+def _short(here: Field) -> Shortfall:
+    free = here.together
+    best = int(free.argmax()) if len(free) else 0
+    with_room = here.count > 0
+    among = with_room & (here.reach.key == best)
+    counts = Counter(here.words[code] for code in here.why[~with_room].tolist())
+    counts["room"] = int(among.sum())
+    counts[_elsewhere(here.ask)] = int((with_room & ~among).sum())
+    offered = here.reach_when_empty.together(here.offered)
     return Shortfall(
-        ask.count, free[best], max(offered.values(), default=0), {k: n for k, n in counts.items() if n}
+        here.ask.count,
+        here.free,
+        int(offered.max(initial=0)),
+        {word: number for word, number in counts.items() if number},
     )
 
 
-def _unusable(gpu: GpuView) -> str | None:
-    return None if gpu.usable else gpu.why or "unusable"
-
-
-def _when_empty(gpu: GpuView, fit: Fit) -> int:
-    if fit is None:
-        return 1
-    if isinstance(fit, Portion):
-        return shares.room_for(fit, (), shares.ALWAYS, gpu.ledgers)[0]
-    places = slots(fit.size, fit.starts, gpu.grid)
-    return min(packed(places, (1 << gpu.grid) - 1), most(fit))
+def _elsewhere(ask: Ask) -> str:
+    """What keeps a GPU out that has room, while others have more together."""
+    if ask.same_node:
+        return "same_node"
+    linked = isinstance(ask, GpuAsk) and ask.same_nvlink_domain
+    return "other_domain" if linked else "other_block"
 
 
 def first_time(
@@ -92,8 +97,24 @@ def first_time(
     An ask without end stays without end. None when there is no such start, or
     none within the first 20,000 changes of the calendar.
     """
+    return min(
+        (
+            at
+            for one in alternatives(ask)
+            if (at := _first_time(gpus, one, period, horizon, account)) is not None
+        ),
+        default=None,
+    )
+
+
+def _first_time(
+    gpus: Sequence[GpuView], ask: Ask, period: Period, horizon: datetime, account: str | None
+) -> datetime | None:
     usable = [(gpu, chosen(gpu, ask, account)) for gpu in gpus if gpu.usable]
     fitting = [(gpu, fit) for gpu, fit in usable if mismatch(gpu, ask, fit) is None]
+    fleet = of_views([gpu for gpu, _ in fitting])
+    if special(ask, fleet):
+        return _first_of_fields(fleet, ask, period, horizon, account, fitting)
     total: dict[int, int] = defaultdict(int)
     count = [0] * len(fitting)
 
@@ -117,6 +138,29 @@ def first_time(
     return None
 
 
+def _first_of_fields(
+    fleet: Fleet,
+    ask: Ask,
+    period: Period,
+    horizon: datetime,
+    account: str | None,
+    fitting: Sequence[tuple[GpuView, Fit]],
+) -> datetime | None:
+    """For asks that look at more than each GPU by itself: the whole pool at each change."""
+    instants = [period.start, *dict.fromkeys(at for at, _ in _changes(fitting, period, horizon))]
+    for at in instants:
+        if field(fleet, ask, _moved(period, at), period.start, account=account).free >= ask.count:
+            return at
+    return None
+
+
+def special(ask: Ask, fleet: Fleet) -> bool:
+    """Whether it looks at more than what is on each GPU: nodes' resources, the tree, modes."""
+    wide = isinstance(ask, GpuAsk) and (ask.same_nvlink_domain or ask.segment or any(fleet.blocks))
+    on_nodes = bool(ask.spread or ask.node_cpu_milli or ask.node_memory_mib)
+    return bool(wide) or on_nodes or any(card.use is Use.AUTO for card in fleet.cards)
+
+
 def _moved(period: Period, start: datetime) -> Period:
     return Period(start, None if period.end is None else start + (period.end - period.start))
 
@@ -128,8 +172,10 @@ def _changes(fitting: Sequence[tuple[GpuView, Fit]], period: Period, horizon: da
     found = set()
     for i, (gpu, _) in enumerate(fitting):
         for b in gpu.busy:
-            if b.period.end is not None:
-                found.add((b.period.end, i))
-            if length is not None:
-                found.add((b.period.start - length + _TICK, i))
+            # A GPU of any use looks a little further than the booking itself.
+            for margin in (timedelta(0), SWITCH) if gpu.use is Use.AUTO else (timedelta(0),):
+                if b.period.end is not None:
+                    found.add((b.period.end + margin, i))
+                if length is not None:
+                    found.add((b.period.start - length - margin + _TICK, i))
     return sorted(c for c in found if period.start < c[0] <= horizon)[:_MAX_CHANGES]

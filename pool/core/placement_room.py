@@ -1,7 +1,7 @@
-"""What one GPU has free for an ask over a period, and what taking it would spoil.
+"""What one GPU has free for an ask over a period.
 
-Spans are bit masks over the memory slices of the GPU's own grid. Choosing
-among GPUs is done in placement_search.
+Spans are bit masks over the memory slices of the GPU's own grid. The same of all
+GPUs at once is in placement_field; choosing among them is done in placement_search.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from pool.core import shares
 from pool.core.mig import Media, Profile, media_clash, smallest, takes_media
 from pool.core.period import Period
-from pool.core.quota import WHOLE, peak
+from pool.core.quota import peak
 from pool.core.shapes import Ask, GpuAsk, MigAsk, ShareAsk, Sharing
 from pool.core.shares import Ledgers, Portion, There
 
@@ -108,40 +108,6 @@ class GpuView:
         return Ledgers(self.shareable_mib, most, self.one_user)
 
 
-class Geometry:
-    """The plain placements of a grid, and what they are worth together.
-
-    The worth of a set of free slices is the sum over the placements in it of
-    their share of the GPU, so that every profile size weighs about the same:
-    the prior that all are asked equally often. What a placement spoils is the
-    worth that goes with it.
-    """
-
-    def __init__(self, grid: int, shapes: tuple[tuple[int, tuple[int, ...]], ...]) -> None:
-        self.weighed = [
-            (mask, WHOLE * size // grid) for size, starts in shapes for _, mask in slots(size, starts, grid)
-        ]
-        self._worth: dict[int, int] = {}
-
-    def worth(self, free: int) -> int:
-        known = self._worth.get(free)
-        if known is None:
-            if len(self._worth) > 1 << 13:  # only reached by grids beyond 12
-                self._worth.clear()
-            known = sum(weight for mask, weight in self.weighed if mask & free == mask)
-            self._worth[free] = known
-        return known
-
-
-_geometry = lru_cache(maxsize=256)(Geometry)
-
-
-def geometry(gpu: GpuView) -> Geometry:
-    """The geometry of the GPU's plain profiles (own media share, no graphics)."""
-    shapes = tuple((p.size, p.starts) for p in gpu.profiles if p.media is Media.DEFAULT and not p.gfx)
-    return _geometry(gpu.grid, shapes)
-
-
 @lru_cache(maxsize=1024)
 def slots(size: int, starts: tuple[int, ...], grid: int) -> tuple[Slot, ...]:
     """The placements of a profile that lie on the grid, in order of their start."""
@@ -175,28 +141,7 @@ class Room:
     why: str | None
     #: Some slots overlap one another, so that a careless choice would waste a place.
     crossing: bool = False
-    #: A `+me.all` instance is there: only `-me` profiles can follow, so nothing else is spoilt.
-    media_gone: bool = False
     portion: Portion | None = None
-    #: Of a GPU for shares, what is left when one more is there: memory and compute, in thousandths.
-    spare: int = 0
-
-    @property
-    def order(self) -> tuple[str, int, int]:
-        return (self.gpu.node, self.gpu.index, self.gpu.id)
-
-    @cached_property
-    def geometry(self) -> Geometry:
-        return geometry(self.gpu)
-
-    def spoilt(self, free: int, mask: int) -> int:
-        """What taking `mask` out of `free` takes from others, in thousandths of GPUs of placements."""
-        if self.media_gone:
-            return 0
-        rest = 0
-        if self.profile is not None and self.profile.media is not Media.ALL:
-            rest = self.geometry.worth(free & ~mask)
-        return self.geometry.worth(free) - rest
 
 
 def chosen(gpu: GpuView, ask: Ask, account: str | None = None) -> Fit:
@@ -238,6 +183,11 @@ def mismatch(gpu: GpuView, ask: Ask, fit: Fit) -> str | None:
     """
     if ask.node is not None and gpu.node != ask.node:
         return "node"
+    return unfit(gpu, ask, fit)
+
+
+def unfit(gpu: GpuView, ask: Ask, fit: Fit) -> str | None:
+    """`mismatch` of GPUs on any node."""
     if ask.models and gpu.model not in ask.models:
         return "no_such_model"
     if not serves(gpu, use_for(ask)):
@@ -315,7 +265,6 @@ def _slice_room(gpu: GpuView, profile: Profile, there: Sequence[Busy], period: P
         count=count,
         why=None if count else why or "busy",
         crossing=fit != len(possible),
-        media_gone=any(b.media is Media.ALL for b in there),
     )
 
 
@@ -326,14 +275,10 @@ def split(there: Sequence[Busy]) -> tuple[list[There], bool]:
 
 
 def _share_room(gpu: GpuView, portion: Portion, there: Sequence[Busy], period: Period) -> Room:
-    full, ledgers = (1 << gpu.grid) - 1, gpu.ledgers
+    full = (1 << gpu.grid) - 1
     beside, other = split(there)
-    used = shares.peaks(beside, period)
-    count, why = (0, "busy") if other else shares.room_for(portion, beside, period, ledgers, used)
-    memory = ledgers.memory_mib - used.memory_mib - portion.memory_mib
-    compute = ledgers.compute_pct - used.compute_pct - portion.compute_pct
-    spare = WHOLE * memory // ledgers.memory_mib + WHOLE * compute // ledgers.compute_pct
-    return Room(gpu, None, full, ((0, full),), count, why, portion=portion, spare=spare)
+    count, why = (0, "busy") if other else shares.room_for(portion, beside, period, gpu.ledgers)
+    return Room(gpu, None, full, ((0, full),), count, why, portion=portion)
 
 
 def _limit(profile: Profile, there: Sequence[Busy], period: Period, fit: int) -> tuple[int, str | None]:

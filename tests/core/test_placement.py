@@ -184,8 +184,8 @@ def starts(found: list[Pick]) -> list[tuple[int, int]]:
         (H100, "2g.20gb", 4),
         (H100, "3g.40gb", 4),
         (H100, "4g.40gb", 0),
-        ("A30-24GB", "1g.6gb", 0),
-        (RTX, "2g.48gb", 0),
+        ("A30-24GB", "1g.6gb", 3),
+        (RTX, "2g.48gb", 6),
     ],
 )
 def test_on_an_empty_gpu_it_takes_what_spoils_least(model: str, name: str, start: int) -> None:

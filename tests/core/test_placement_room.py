@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pool.core import mig
-from pool.core.placement_room import Geometry, Use, chosen, geometry, mismatch, packed, room, slots
+from pool.core.placement_room import Use, chosen, mismatch, packed, room, slots
 from pool.core.shapes import Ask, GpuAsk, MigAsk
 from tests.core.worlds import gpu, profile, span, taken, wall
 
@@ -15,7 +15,7 @@ H100, RTX, B300 = "H100-80GB", "RTX-PRO-6000-96GB", "B300-269GB"
 ONE, TWO, THREE = (profile(H100, name) for name in ("1g.10gb", "2g.20gb", "3g.40gb"))
 
 
-# --- Slots and worth ------------------------------------------------------------
+# --- Slots ------------------------------------------------------------
 
 
 def test_slots_are_masks_in_order_and_on_the_grid() -> None:
@@ -26,32 +26,6 @@ def test_slots_are_masks_in_order_and_on_the_grid() -> None:
 @pytest.mark.parametrize(("free", "count"), [(0b1111, 2), (0b0110, 1), (0b0111, 1), (0b0101, 0), (0, 0)])
 def test_crossing_slots_are_packed_as_tightly_as_they_can(free: int, count: int) -> None:
     assert packed(slots(2, (0, 1, 2), 4), free) == count
-
-
-def test_the_worth_of_a_gpu_is_the_share_of_every_placement_it_still_has() -> None:
-    full = geometry(gpu()).worth(0xFF)
-    assert full == 7 * 125 + 4 * 250 + 3 * 250 + 2 * 500 + 500 + 1000
-    assert geometry(gpu()).worth(0) == 0
-    assert geometry(gpu()).worth(1 << 7) == 0
-    assert geometry(gpu()).worth(1 << 6) == 125
-
-
-def test_gpus_that_offer_the_same_share_one_table() -> None:
-    assert geometry(gpu(0)) is geometry(gpu(1))
-    assert geometry(gpu(0)) is not geometry(gpu(1, "A30-24GB"))
-
-
-def test_a_table_of_a_huge_grid_stays_small() -> None:
-    wide = Geometry(64, ((1, tuple(range(64))),))
-    assert [wide.worth(free) for free in range(3)] == [0, 15, 15]
-    assert all(wide.worth(free) == 15 * free.bit_count() for free in range(3, 10_000))
-    assert len(wide._worth) <= 8193
-
-
-def test_only_plain_profiles_give_worth() -> None:
-    """A GPU is not worth more because one profile exists in five media variants."""
-    rtx = geometry(gpu(model=RTX))
-    assert rtx.worth(0xFFF) == 4 * 250 + 2 * 500 + 1000
 
 
 # --- Room -----------------------------------------------------------------------
@@ -97,19 +71,6 @@ def test_the_limit_of_a_profile_counts_those_at_the_same_instant() -> None:
 def test_media_extensions_come_once_whatever_a_driver_says() -> None:
     three = replace(profile(H100, "1g.10gb+me"), max_instances=3)
     assert room(gpu(), three, span(0, 1)).count == 1
-
-
-def test_nothing_is_spoilt_where_all_media_is_gone() -> None:
-    free_of_media = profile(RTX, "1g.24gb-me")
-    gone = gpu(model=RTX, busy=[taken(profile(RTX, "1g.24gb+me.all"), 0, span(0, 1))])
-    assert room(gone, free_of_media, span(0, 1)).spoilt(0xFF8, 0x38) == 0
-    assert room(gpu(model=RTX), free_of_media, span(0, 1)).spoilt(0xFFF, 0x7) == 250 + 500 + 1000
-
-
-def test_taking_all_media_spoils_the_whole_gpu() -> None:
-    everything = profile(RTX, "1g.24gb+me.all")
-    found = room(gpu(model=RTX), everything, span(0, 1))
-    assert found.spoilt(0xFFF, 0x7) == geometry(gpu(model=RTX)).worth(0xFFF)
 
 
 def test_a_whole_gpu_is_free_or_not() -> None:

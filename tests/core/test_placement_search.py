@@ -6,9 +6,11 @@ import random
 from dataclasses import replace
 from time import process_time
 
-from pool.core import mig, placement_search
-from pool.core.placement_room import Busy, GpuView, Use, chosen, mismatch, room
-from pool.core.placement_search import Candidate, search
+from pool.core import mig
+from pool.core.fleet import of_views
+from pool.core.placement import candidates
+from pool.core.placement_room import Busy, GpuView, Use
+from pool.core.placement_search import Candidate
 from pool.core.shapes import Ask, GpuAsk, MigAsk
 from tests.core.worlds import gpu, profile, span, taken
 
@@ -16,9 +18,7 @@ H100 = "H100-80GB"
 
 
 def find(pool: list[GpuView], ask: Ask, limit: int = 16) -> list[Candidate]:
-    period = span(0, 1)
-    rooms = [room(g, chosen(g, ask), period) for g in pool if mismatch(g, ask, chosen(g, ask)) is None]
-    return search(rooms, ask.count, ask.same_node, limit)
+    return candidates(pool, ask, span(0, 1), limit)
 
 
 def places(candidate: Candidate) -> list[tuple[int, int]]:
@@ -28,23 +28,6 @@ def places(candidate: Candidate) -> list[tuple[int, int]]:
 def test_every_free_place_comes_once_when_one_is_asked() -> None:
     found = find([gpu(0), gpu(1)], MigAsk("1g.10gb"))
     assert sorted(places(c)[0] for c in found) == [(g, start) for g in (0, 1) for start in range(7)]
-
-
-def test_one_slice_is_placed_as_the_general_search_would() -> None:
-    dice = random.Random(7)
-    for _ in range(100):
-        pool = [
-            gpu(n, busy=[taken(profile(H100, "1g.10gb"), dice.randrange(7), span(0, 9))]) for n in range(5)
-        ]
-        ask = MigAsk(dice.choice(["1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb"]))
-        rooms = [r for g in pool if (r := room(g, chosen(g, ask), span(0, 1))).count]
-        general = [
-            plan.places for _, plan in zip(range(16), placement_search._slice_plans(rooms, 1), strict=False)
-        ]
-        quick = [
-            plan.places for _, plan in zip(range(16), placement_search._single_plans(rooms), strict=False)
-        ]
-        assert quick == general
 
 
 def test_candidates_of_several_avoid_what_the_others_take() -> None:
@@ -136,12 +119,11 @@ def crowded(gpus: int, each: int) -> list[GpuView]:
 
 
 def quickest(pool: list[GpuView], ask: Ask) -> float:
-    period = span(50, 54)
+    period, fleet = span(50, 54), of_views(pool)
     best = 1.0
     for _ in range(7):
         began = process_time()
-        rooms = [room(g, chosen(g, ask), period) for g in pool if mismatch(g, ask, chosen(g, ask)) is None]
-        search(rooms, ask.count, ask.same_node, 16)
+        candidates(fleet, ask, period)
         best = min(best, process_time() - began)
     return best
 

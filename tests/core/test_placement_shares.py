@@ -111,16 +111,11 @@ busies = st.builds(
 )
 walls = st.builds(lambda period: wall(0, 8, period), periods)
 cards = st.builds(
-    lambda sharing, node, gib, most, busy, one_user, why: replace(
-        card(0, sharing, node=node, gib=gib, most=most, busy=busy, why=why),
-        one_user=one_user and sharing is Sharing.MPS,
-    ),
+    lambda sharing, node, gib, busy, why: card(0, sharing, node=node, gib=gib, busy=busy, why=why),
     st.sampled_from([Sharing.MPS, Sharing.MPS, Sharing.HAMI, Sharing.TIMESLICE]),
     st.sampled_from(["node-a", "node-b"]),
     st.integers(4, 10),
-    st.integers(1, 4),
     st.lists(st.one_of(busies, busies, busies, walls), max_size=4),
-    st.booleans(),
     st.sampled_from([None, None, None, None, None, "frozen"]),
 )
 asks = st.builds(
@@ -141,8 +136,15 @@ asks = st.builds(
     st.sampled_from([None, None, Sharing.MPS, Sharing.HAMI]),
     st.booleans(),
 )
-pools = st.lists(cards, min_size=1, max_size=3).map(
-    lambda found: [replace(g, id=n, index=n) for n, g in enumerate(found)]
+# How many shares a GPU takes, and whether all have to be one account's, is the pool's rule.
+pools = st.builds(
+    lambda found, most, one_user: [
+        replace(g, id=n, index=n, most_shares=most, one_user=one_user and g.sharing is Sharing.MPS)
+        for n, g in enumerate(found)
+    ],
+    st.lists(cards, min_size=1, max_size=3),
+    st.integers(1, 4),
+    st.booleans(),
 )
 
 
@@ -212,7 +214,7 @@ def test_the_stronger_isolation_comes_first() -> None:
 
 
 def test_several_shares_are_of_one_kind_where_that_is_possible() -> None:
-    pool = [card(0, Sharing.MPS, most=2), card(1, Sharing.HAMI, most=3)]
+    pool = [card(0, Sharing.MPS, gib=16), card(1, Sharing.HAMI, gib=24)]
     three = candidates(pool, ask(count=3), span(0, 1))[0]
     assert {p.gpu_id for p in three.picks} == {1}
     assert {p.gpu_id for p in candidates(pool, ask(count=4), span(0, 1))[0].picks} == {0, 1}

@@ -1,0 +1,334 @@
+"""On which GPUs of a fleet an ask fits over a period, with how many pieces, why not elsewhere: in columns.
+
+What `chosen`, `unfit` and `room` say of one GPU (placement_room), of all of them
+at once. Which of them is taken is decided in placement_choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property, lru_cache
+from uuid import UUID
+
+import numpy as np
+
+from pool.core import shares
+from pool.core.asks import Ask
+from pool.core.fleet import MEDIA, NEVER, USES, Bools, Fleet, Ints, as_mask, micros
+from pool.core.fleet_views import view_of
+from pool.core.fleet_window import Window
+from pool.core.mig import Media, Profile, media_clash, most, takes_media
+from pool.core.period import Period
+from pool.core.placement_mode import wide
+from pool.core.placement_room import Fit, GpuView, Use, chosen, packed, slots, unfit, use_for
+from pool.core.shares import Portion
+from pool.core.topology import Reach, reach
+
+#: Grids up to this have a table over all their masks.
+_TABLE_GRID = 12
+_AUTO = USES.index(Use.AUTO)
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """GPUs that nothing tells apart but where they are and what is on them.
+
+    `fit` is what the ask gets there, `why` what makes them out of the question, `gpu` one of them, bare.
+    """
+
+    places: Ints
+    gpu: GpuView
+    fit: Fit
+    why: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """One ask over one period on a fleet. `words` are what the codes in `why` mean (0: it has room).
+
+    `kind` [places]: its number in `sorts`; `count` [places]: the pieces that fit there together;
+    `offered`: those that do when nothing is booked.
+    `reach`: which places may serve together, as nodes are now and when nothing is booked.
+    """
+
+    fleet: Fleet
+    ask: Ask
+    period: Period
+    now: int
+    window: Window
+    sorts: tuple[Sort, ...]
+    kind: Ints
+    count: Ints
+    offered: Ints
+    why: Ints
+    words: tuple[str, ...]
+    reach: Reach
+    reach_when_empty: Reach
+
+    @cached_property
+    def together(self) -> Ints:
+        """[groups of `reach`] the pieces that each gives."""
+        return self.reach.together(self.count)
+
+    @property
+    def free(self) -> int:
+        """The most pieces that can be had together."""
+        return int(self.together.max(initial=0))
+
+    def sort_at(self, place: int) -> Sort:
+        return self.sorts[self.kind[place]]
+
+    def fitting(self) -> Iterator[tuple[Sort, Ints]]:
+        """The sorts with room, and which of their places have it."""
+        for sort in self.sorts:
+            places = sort.places[self.count[sort.places] > 0]
+            if len(places):
+                yield sort, places
+
+
+class _Why:
+    """The words of a field as they are given, and the code of each."""
+
+    def __init__(self, places: int) -> None:
+        self.codes = np.zeros(places, dtype=np.int64)
+        self._number = {"room": 0}
+
+    def say(self, which: Ints | Bools, word: str) -> None:
+        self.codes[which] = self._number.setdefault(word, len(self._number))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self._number)
+
+
+def field(
+    fleet: Fleet,
+    ask: Ask,
+    period: Period,
+    now: datetime,
+    *,
+    account: str | None = None,
+    without: UUID | None = None,
+    clean: bool = False,
+) -> Field:
+    """Of this ask. `account`, `without`, `clean`: see placement.candidates and Fleet.window."""
+    window = fleet.window(period, now, without=without, clean=clean)
+    number = len(fleet.id)
+    count, offered, why = np.zeros(number, dtype=np.int64), np.zeros(number, dtype=np.int64), _Why(number)
+    sorts = tuple(_sorts(fleet, ask, account))
+    kind = np.zeros(number, dtype=np.int64)
+    for n, sort in enumerate(sorts):
+        kind[sort.places] = n
+        if sort.why is not None:
+            why.say(sort.places, sort.why)
+            continue
+        offered[sort.places] = _when_empty(sort)
+        count[sort.places] = _counts(window, sort, account, why)
+    if (fleet.use == _AUTO).any():
+        _modes(fleet.window(wide(period), now, without=without), ask, count, why)
+    _nowhere(fleet, ask, count, offered, why)
+    per_node, in_all = _node_limits(window, ask)
+    if per_node is not None:
+        full = (per_node[fleet.node] < 1) & (count > 0)
+        why.say(full, "node_full")
+        count[full] = 0
+    around = reach(ask, fleet, offered, in_all, fleet.block_sizes)
+    now_there = replace(around, most=_least(around.most, per_node))
+    return Field(
+        fleet=fleet,
+        ask=ask,
+        period=period,
+        now=micros(now),
+        window=window,
+        sorts=sorts,
+        kind=kind,
+        count=count,
+        offered=offered,
+        why=why.codes,
+        words=why.words,
+        reach=now_there,
+        reach_when_empty=around,
+    )
+
+
+def _sorts(fleet: Fleet, ask: Ask, account: str | None) -> Iterator[Sort]:
+    """All GPUs of the fleet by sort, with what the ask gets there."""
+    for places in sorts_of(fleet):
+        gpu = bare(fleet, int(places[0]))
+        fit = chosen(gpu, ask, account)
+        yield Sort(places, gpu, fit, unfit(gpu, ask, fit))
+
+
+def sorts_of(fleet: Fleet) -> list[Ints]:
+    """The places of the fleet by all that `chosen` and `unfit` look at."""
+    if not len(fleet.id):
+        return []
+    kind = (fleet.model << 16 | fleet.geometry) << 6 | fleet.use << 3 | (fleet.sharing + 1)
+    if (fleet.use == _AUTO).any():
+        capable = np.array([bool(card.mig_capable) for card in fleet.cards], dtype=np.int64)
+        kind = kind << 1 | capable
+    order = np.lexsort((fleet.memory, kind))
+    kinds, memory = kind[order], fleet.memory[order]
+    new = np.flatnonzero((kinds[1:] != kinds[:-1]) | (memory[1:] != memory[:-1])) + 1
+    return np.split(order, new)
+
+
+def bare(fleet: Fleet, place: int) -> GpuView:
+    """The GPU without what is on it."""
+    card = fleet.cards[place]
+    late = card.node.id in fleet.stale
+    return view_of(card, (), late=late, most_shares=fleet.most_shares, one_user=fleet.one_user)
+
+
+# --- Counts -----------------------------------------------------------------------
+
+
+def _counts(window: Window, sort: Sort, account: str | None, why: _Why) -> Ints:
+    if isinstance(sort.fit, Profile):
+        return _slices(window, sort, sort.fit, why)
+    if isinstance(sort.fit, Portion):
+        return _shares(window, sort, sort.fit, account, why)
+    empty = window.empty[sort.places]
+    why.say(sort.places[~empty], "busy")
+    return empty.astype(np.int64)
+
+
+def _slices(window: Window, sort: Sort, profile: Profile, why: _Why) -> Ints:
+    """placement_room.room of slices, of many GPUs at once."""
+    count = fits(profile, sort.gpu.grid, window.free[sort.places])
+    why.say(sort.places[count == 0], "busy")
+    media = window.media[sort.places]
+    clash = (media & _clashing(profile)) != 0
+    why.say(sort.places[clash], "media")
+    count[clash] = 0
+    if takes_media(profile):
+        np.minimum(count, 1, out=count)
+    same = window.at[_of(window, "profile") == profile.profile_id]
+    if (np.bincount(same, minlength=len(window.fleet.id))[sort.places] + count > profile.max_instances).any():
+        left = profile.max_instances - window.instances(profile.profile_id)[sort.places]
+        limited = (left <= 0) & (count > 0)
+        why.say(sort.places[limited], "limit")
+        np.minimum(count, np.maximum(left, 0), out=count)
+    return count
+
+
+def _of(window: Window, name: str) -> Ints:
+    """One field of fleet.ROW of what is in the window."""
+    return np.asarray(window.fleet.on.field(name, window.which))
+
+
+def fits(profile: Profile, grid: int, free: Ints) -> Ints:
+    """How many of the profile fit into each of these masks of free slices together."""
+    places = slots(profile.size, profile.starts, grid)
+    if grid <= _TABLE_GRID:
+        return _table(profile.size, profile.starts, grid)[free]
+    masks, back = np.unique(free, return_inverse=True)
+    return np.array([packed(places, as_mask(mask)) for mask in masks], dtype=np.int64)[back]
+
+
+@lru_cache(maxsize=1024)
+def _table(size: int, starts: tuple[int, ...], grid: int) -> Ints:
+    places = slots(size, starts, grid)
+    return np.array([packed(places, free) for free in range(1 << grid)], dtype=np.int64)
+
+
+@lru_cache(maxsize=256)
+def _clashing(profile: Profile) -> int:
+    """The codes of fleet.MEDIA, as bits, beside which the profile cannot be."""
+    clash = (media for media in MEDIA if media is not None and media_clash(profile.media, media))
+    return sum(1 << MEDIA.index(media) for media in clash)
+
+
+def _shares(window: Window, sort: Sort, portion: Portion, account: str | None, why: _Why) -> Ints:
+    """placement_room.room of shares, of many GPUs at once."""
+    places, ledgers = sort.places, sort.gpu.ledgers
+    memory, compute, tenants = (peak[places] for peak in window.share_peaks)
+    room = {
+        "memory_full": (ledgers.memory_mib - memory) // portion.memory_mib,
+        "shares_full": ledgers.tenants - tenants,
+    }
+    if portion.compute_pct:
+        room["compute_full"] = (ledgers.compute_pct - compute) // portion.compute_pct
+    words = sorted(room)
+    each = np.stack([room[word] for word in words])
+    tightest = each.argmin(axis=0)
+    count = np.maximum(each.min(axis=0), 0)
+    for number, word in enumerate(words):
+        why.say(places[(tightest == number) & (count == 0)], word)
+    if ledgers.one_user and account is not None:
+        others = (tenants > 0) & (window.account[places] != window.fleet.account_number(account))
+        why.say(places[others], "other_user")
+        count[others] = 0
+    other = ~window.shares_only[places]
+    why.say(places[other], "busy")
+    count[other] = 0
+    return count
+
+
+def _when_empty(sort: Sort) -> int:
+    """How many pieces a GPU of this sort holds when nothing is booked."""
+    if isinstance(sort.fit, Portion):
+        return shares.room_for(sort.fit, (), shares.ALWAYS, sort.gpu.ledgers)[0]
+    if sort.fit is None:
+        return 1
+    places = slots(sort.fit.size, sort.fit.starts, sort.gpu.grid)
+    return min(packed(places, (1 << sort.gpu.grid) - 1), most(sort.fit))
+
+
+# --- Modes, pins, nodes ---------------------------------------------------------------
+
+
+def _modes(near: Window, ask: Ask, count: Ints, why: _Why) -> None:
+    """No room on GPUs of any use where something near needs the other mode (placement_mode.other_mode)."""
+    other = (_of(near, "profile") >= 0) != (use_for(ask) is Use.MIG)
+    places = np.unique(near.at[other & (_of(near, "blocker") == 0)])
+    places = places[(near.fleet.use[places] == _AUTO) & (count[places] > 0)]
+    why.say(places, "other_mode")
+    count[places] = 0
+
+
+def _nowhere(fleet: Fleet, ask: Ask, count: Ints, offered: Ints, why: _Why) -> None:
+    """What is out of the question whatever is on it: unusable GPUs, and other nodes than the pinned one."""
+    for place in np.flatnonzero(~fleet.usable & (offered > 0)).tolist():
+        why.say(np.array([place]), bare(fleet, place).why or "unusable")
+    out = ~fleet.usable
+    if ask.node is not None:
+        elsewhere = np.array([node.name != ask.node for node in fleet.nodes], dtype=np.bool_)
+        away = elsewhere[fleet.node] if len(fleet.nodes) else out
+        why.say(away, "node")
+        out = out | away
+    count[out] = 0
+    offered[out] = 0
+
+
+def _node_limits(window: Window, ask: Ask) -> tuple[Ints | None, Ints | None]:
+    """The pieces for which each node has cpu and memory: what is free of them, and in all. None: for any."""
+    cpu, ram = window.node_free
+    nodes = window.fleet.nodes
+    free = _pieces(ask, cpu, ram)
+    if free is None:
+        return None, None
+    has = (
+        np.array([NEVER if node.cpu_milli is None else node.cpu_milli for node in nodes], dtype=np.int64),
+        np.array([NEVER if node.memory_mib is None else node.memory_mib for node in nodes], dtype=np.int64),
+    )
+    return free, _pieces(ask, *has)
+
+
+def _pieces(ask: Ask, cpu: Ints, ram: Ints) -> Ints | None:
+    wanted = [(cpu, ask.node_cpu_milli), (ram, ask.node_memory_mib)]
+    limits = [np.maximum(free, 0) // each for free, each in wanted if each]
+    return None if not limits else np.minimum.reduce(limits)
+
+
+def _least(one: Ints | None, other: Ints | None) -> Ints | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return np.minimum(one, other)
+
+
+def has_media_gone(window: Window, places: Ints) -> Bools:
+    """Where a `+me.all` instance is: only profiles without media can follow, so nothing else is spoilt."""
+    return np.asarray(window.media[places] & (1 << MEDIA.index(Media.ALL)) != 0)
