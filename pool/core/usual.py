@@ -63,14 +63,14 @@ class Usual:
                 count.setdefault(size, np.zeros(len(models)))[at] += weight
                 node = np.array([kind.cpu_milli, kind.ram_mib], dtype=float)
                 need[size] = need.get(size, np.zeros(2)) + share * node
-        sizes = sorted(count)
-        columns = np.array(sizes, dtype=np.int64).reshape(-1, 5)
+        order = sorted(count)
+        columns = np.array(order, dtype=np.int64).reshape(-1, 5)
         gpus, memory, compute, _, _ = columns.T
-        counts = np.array([count[size] for size in sizes]).reshape(-1, len(models)).T
-        weights = counts * np.array([_emphasis(size, mix.parameters) for size in sizes]) / (norm or 1.0)
+        counts = np.array([count[size] for size in order]).reshape(-1, len(models)).T
+        weights = counts * np.array([_emphasis(size, mix.parameters) for size in order]) / (norm or 1.0)
         there = np.array([model.gpus for model in models], dtype=float)
         asked = (there / max(1.0, there.sum())) @ counts
-        cpu, ram = np.array([need[size] for size in sizes]).reshape(-1, 2).T / np.maximum(asked, 1e-12)
+        cpu, ram = np.array([need[size] for size in order]).reshape(-1, 2).T / np.maximum(asked, 1e-12)
         return cls(gpus, memory, compute, cpu, ram, weights)
 
     def pick(self, which: NDArray[np.bool_]) -> Usual:
@@ -124,7 +124,8 @@ def bound_demand(mix: Mix, models: Sequence[Model]) -> Floats:
         total += weight * float(taken @ share)
         if kind.models:
             wanted[on] += weight * taken * share
-    return wanted / max(total, 1e-12) * there.sum() / np.maximum(there, 1.0)
+    demand: Floats = wanted / max(total, 1e-12) * there.sum() / np.maximum(there, 1.0)
+    return demand
 
 
 def gpus_per_cpu(mix: Mix, models: Sequence[Model]) -> float | None:
