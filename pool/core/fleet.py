@@ -45,7 +45,7 @@ from pool.core.fleet_rows import (
 from pool.core.fleet_views import BLOCKER, BOOKED, busy_of, card_of, node_domain, record_of, view_of
 from pool.core.fleet_window import Window
 from pool.core.period import Period
-from pool.core.placement_room import GpuView
+from pool.core.placement_room import Busy, GpuView
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -173,14 +173,16 @@ class Fleet(Inventory):
             busy = [
                 replace(one, period=period) if late else one for one, late in zip(busy, over, strict=True)
             ]
+        return self._view(place, tuple(busy))
+
+    def bare(self, place: int) -> GpuView:
+        """The GPU at this place as if nothing were on it."""
+        return self._view(place, ())
+
+    def _view(self, place: int, busy: tuple[Busy, ...]) -> GpuView:
         card = self.cards[place]
-        return view_of(
-            card,
-            tuple(busy),
-            late=card.node.id in self.stale,
-            most_shares=self.most_shares,
-            one_user=self.one_user,
-        )
+        late = card.node.id in self.stale
+        return view_of(card, busy, late=late, most_shares=self.most_shares, one_user=self.one_user)
 
     def account_number(self, name: str) -> int:
         """The number of this account in ROW's `account`; NOBODY when nothing of it is here."""

@@ -73,7 +73,7 @@ class Window:
         """
         shares = self._shares
         number = len(self.fleet.id)
-        memory, compute = self._of("memory", shares), self._of("compute", shares)
+        memory, compute = self.of("memory", shares), self.of("compute", shares)
         amounts = (memory, compute, np.ones(len(shares), dtype=np.int64))
         memory, compute, tenants = (self._peak(shares, self.at[shares], one, number) for one in amounts)
         return memory, compute, tenants
@@ -82,18 +82,18 @@ class Window:
     def account(self) -> Ints:
         """Whose MPS server is there (0: nobody's), -1 where there are several."""
         shares = self._shares
-        whose = self._of("account", shares)
+        whose = self.of("account", shares)
         least = self._folded(np.minimum, whose, shares)
         return np.where(least == self._folded(np.maximum, whose, shares), least, -1)
 
     @cached_property
     def media(self) -> Ints:
         """The media codes that are there, as bits (1 << code of fleet.MEDIA)."""
-        return self._folded(np.bitwise_or, np.left_shift(1, self._of("media", slice(None))))
+        return self._folded(np.bitwise_or, np.left_shift(1, self.of("media")))
 
     def instances(self, profile_id: int) -> Ints:
         """How many instances of this driver's profile id are there at the fullest instant. Exact."""
-        same = np.flatnonzero(self._of("profile", slice(None)) == profile_id)
+        same = np.flatnonzero(self.of("profile") == profile_id)
         return self._peak(same, self.at[same], np.ones(len(same), dtype=np.int64), len(self.fleet.id))
 
     @cached_property
@@ -108,7 +108,7 @@ class Window:
         return cpu, ram
 
     def _node_left(self, name: str, has: list[int | None]) -> Ints:
-        taken = self._of(name, slice(None))
+        taken = self.of(name)
         some = np.flatnonzero(taken)
         peak = self._peak(some, self.fleet.node[self.at[some]], taken[some], len(has))
         all_of_it = np.array([NEVER if one is None else one for one in has], dtype=np.int64)
@@ -116,9 +116,10 @@ class Window:
 
     @cached_property
     def _shares(self) -> Ints:
-        return np.flatnonzero(self._of("memory", slice(None)) > 0)
+        return np.flatnonzero(self.of("memory") > 0)
 
-    def _of(self, name: str, part: Ints | slice) -> Ints:
+    def of(self, name: str, part: Ints | slice = slice(None)) -> Ints:
+        """One field of ROW of what is in the period (or of a part of it); no times, which are in `starts`."""
         return self.fleet.on.field(name, self.which[part]).astype(np.int64)
 
     def _folded(self, how: Any, values: Ints, part: Ints | None = None) -> Ints:

@@ -85,6 +85,11 @@ class Snapshot:
             return self.gpus
         return tuple(self.view(gpu_id, clean=True) for gpu_id in sorted(self.fleet.places))
 
+    def within(self, period: Period) -> Snapshot:
+        """The same reading for a period that lies in this one."""
+        window = self.fleet.window(period, self.now, without=self.without)
+        return Snapshot(self.fleet, period, self.now, window, self.lines, self.uses, self.without)
+
     def view(self, gpu_id: int, *, clean: bool = False) -> GpuView:
         """One GPU for exact checks. Raises KeyError when it is not in the fleet."""
         return self.fleet.view(gpu_id, self.now, self.period, without=self.without, clean=clean)
