@@ -79,19 +79,19 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class SliceParameters:
-    """How a mix is turned into the worth of MIG slices. They hold for every mix; see docs/placement.md.
+    """How a mix is turned into the worth of MIG slices. `selfplay_mig.choose_slices` chooses them.
 
-    `often` and `size`: kinds weigh as often as they come and what they take of the GPU,
-    each to this power. `nested`: times this, where another kind has all their places and
-    more. `power`: of the part of a kind's places that are left. `horizon`: after so many
-    times what bookings usually last, what is known of the future counts 1/e.
+    `power`: of the part of a kind's places that are left. `horizon`: after so many times
+    what bookings usually last, what is known of the future counts 1/e. `weights`: of kinds
+    by profile name; any other kind weighs what it takes of the GPU to the power `size`,
+    and `nested` times that where another kind has all its places and more.
     """
 
-    often: float = 0.0
-    size: float = -0.5
-    nested: float = 0.0
     power: float = 0.8
     horizon: float = 0.7
+    size: float = -0.5
+    nested: float = 0.0
+    weights: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def from_json(raw: Mapping[str, Any]) -> Mix:
         tuple(_kind(one) for one in raw["kinds"]),
         weights,
         Parameters(**_floats(Parameters, raw.get("parameters", {}))),
-        SliceParameters(**_floats(SliceParameters, raw.get("slices", {}))),
+        _slices(raw.get("slices", {})),
     )
 
 
@@ -166,8 +166,13 @@ def _kind(raw: Mapping[str, Any]) -> Kind:
 
 
 def _floats(of: type[Parameters] | type[SliceParameters], raw: Mapping[str, Any]) -> dict[str, float]:
-    known = {f.name for f in fields(of)}
+    known = {f.name for f in fields(of)} - {"weights"}
     return {name: float(value) for name, value in raw.items() if name in known}
+
+
+def _slices(raw: Mapping[str, Any]) -> SliceParameters:
+    weights = tuple((str(name), float(weight)) for name, weight in raw.get("weights", ()))
+    return SliceParameters(**_floats(SliceParameters, raw), weights=weights)
 
 
 #: What a pool is taken to be asked for before anybody has asked: all usual sizes about equally often.
@@ -177,8 +182,5 @@ PRIOR: Mapping[Kind, float] = {
         for milli in (100, 200, 250, 330, 500, 750)
     },
     **{Kind(Form.WHOLE, gpus): weight for gpus, weight in ((1, 8.0), (2, 2.0), (4, 2.0), (8, 2.0))},
-    **{
-        Kind(Form.MIG, profile=profile): 2.0
-        for profile in ("1g.5gb", "1g.10gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.20gb", "4g.40gb")
-    },
+    **{Kind(Form.MIG, compute_slices=slices): 3.0 for slices in (1, 2, 3, 4, 7)},
 }

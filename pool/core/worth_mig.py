@@ -19,6 +19,9 @@ from pool.core.mix import Form, Kind, Mix, SliceParameters
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+#: The places of a kind of slice, as masks.
+Places = tuple[int, ...]
+
 #: `until` of what has no end.
 FOREVER = np.iinfo(np.int64).max
 #: Grids up to here have a table of all masks (known ones have 4, 8 or 12 slices).
@@ -82,7 +85,7 @@ def stretches(whole: Ints, taken: Taken, start: int, end: int, lasting: float) -
 
 
 def _events(rows: int, taken: Taken, start: int, end: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """(row, when, mask, 1: it begins, -1: it ends) in order, ends first; nothing changes at each row's first."""
+    """(row, when, mask, 1: begins, -1: ends) in order, ends first; nothing changes at a row's first."""
     ends = taken.until < end
     row = np.concatenate([np.arange(rows), taken.row, taken.row[ends]])
     at = np.concatenate([np.full(rows, start), np.maximum(taken.begin, start), taken.until[ends]])
@@ -124,7 +127,7 @@ class SliceWorth:
     def __init__(self, mix: Mix, model: str, grid: int, profiles: Sequence[Profile]) -> None:
         self.grid = grid
         self.parameters = mix.slices
-        self._kinds = weighed(mix, model, grid, profiles)
+        self._kinds = weighed(kinds_of(mix, model, grid, profiles), grid, mix.slices)
         self._table = self._worth(np.arange(1 << grid)) if grid <= LARGEST_TABLE else None
         self._spoilt: dict[int, Floats] = {}
 
@@ -167,10 +170,7 @@ class SliceWorth:
     def _worth(self, free: Ints) -> Floats:
         worth = np.zeros(len(free))
         for places, weight in self._kinds.items():
-            left = np.zeros(len(free))
-            for place in places:
-                left += free & place == place
-            worth += weight * (left / len(places)) ** self.parameters.power
+            worth += weight * left_of(places, free) ** self.parameters.power
         return worth
 
 
@@ -186,39 +186,66 @@ def ranked(loss: Floats, at: Stretches) -> tuple[Ints, Ints]:
     return rows[order], starts[order]
 
 
-#: The places of a kind of slice, as masks.
-Places = tuple[int, ...]
+def left_of(places: Places, free: Ints) -> Floats:
+    """[...] which part (0..1) of the places of a kind is free."""
+    left = np.zeros(free.shape)
+    for place in places:
+        left += free & place == place
+    return left / len(places)
 
 
-def weighed(mix: Mix, model: str, grid: int, profiles: Sequence[Profile]) -> dict[Places, float]:
-    """What each kind of slice that the mix asks for weighs on this geometry; together 1.
+@dataclass(frozen=True, slots=True)
+class SliceKind:
+    """A kind of slice on one geometry: its places, its profile's name, its part (0..1) of all asks."""
 
-    How often a kind comes, times its size, each to a power (see `SliceParameters`). A
-    kind whose places are all places of another, as those of 4g are of 3g, weighs less:
-    what is kept free for the other serves it too. What the mix asks for and the geometry
-    lacks does not count; if it has none of it, all its plain profiles count alike.
+    places: Places
+    name: str
+    often: float
+
+
+def kinds_of(mix: Mix, model: str, grid: int, profiles: Sequence[Profile]) -> list[SliceKind]:
+    """The kinds of slices that the mix asks for, as far as GPUs of this model have them, in order of size.
+
+    Where they have none of it, all plain profiles, equally often.
     """
-    asked: dict[Places, float] = {}
-    for kind, weight in zip(mix.kinds, mix.weights, strict=True):
-        profile = _profile(kind, model, profiles)
+    asked: dict[Places, tuple[str, float]] = {}
+
+    def ask(profile: Profile | None, weight: float) -> None:
         if profile is not None and (places := masks(profile.size, profile.starts, grid)):
-            asked[places] = asked.get(places, 0.0) + weight * max(1, kind.gpus)
-    if not asked:
-        plain = (p for p in profiles if p.media is Media.DEFAULT and not p.gfx)
-        asked = dict.fromkeys((m for p in plain if (m := masks(p.size, p.starts, grid))), 1.0)
-    weights = {places: _weight(places, asked, grid, mix.slices) for places in sorted(asked)}
+            name, before = asked.get(places, (profile.name, 0.0))
+            asked[places] = (name, before + weight)
+
+    for kind, weight in zip(mix.kinds, mix.weights, strict=True):
+        ask(profile_of(kind, model, profiles), weight * max(1, kind.gpus))
+    if not sum(weight for _, weight in asked.values()):
+        for profile in profiles:
+            if profile.media is Media.DEFAULT and not profile.gfx:
+                ask(profile, 1.0)
+    total = sum(weight for _, weight in asked.values())
+    kinds = [SliceKind(places, name, weight / total) for places, (name, weight) in asked.items()]
+    return sorted(kinds, key=lambda kind: (kind.places[0].bit_count(), kind.places))
+
+
+def weighed(kinds: Sequence[SliceKind], grid: int, by: SliceParameters) -> dict[Places, float]:
+    """What each kind weighs; together 1.
+
+    As it was chosen for the mix; else by rule: its size to a power, however often it
+    comes. A kind whose places are all places of another, as those of 4g are of 3g, weighs
+    less: what is kept free for the other serves it too.
+    """
+    chosen = dict(by.weights)
+    weights = {}
+    for kind in kinds:
+        nested = any(set(kind.places) < set(other.places) for other in kinds)
+        rule = (by.nested if nested else 1.0) * (kind.places[0].bit_count() / grid) ** by.size
+        weights[kind.places] = chosen.get(kind.name, rule)
     total = sum(weights.values())
+    if total <= 0:
+        return dict.fromkeys(weights, 1 / len(weights))
     return {places: weight / total for places, weight in weights.items()}
 
 
-def _weight(places: Places, asked: dict[Places, float], grid: int, by: SliceParameters) -> float:
-    size = places[0].bit_count() / grid
-    nested = any(set(places) < set(other) for other in asked)
-    factor = by.nested if nested else 1.0
-    return float(factor * asked[places] ** by.often * size**by.size)
-
-
-def _profile(kind: Kind, model: str, profiles: Sequence[Profile]) -> Profile | None:
+def profile_of(kind: Kind, model: str, profiles: Sequence[Profile]) -> Profile | None:
     """What a kind gets on GPUs with these profiles; None: nothing."""
     if kind.form is not Form.MIG or (kind.models and model not in kind.models):
         return None
