@@ -6,6 +6,7 @@ instant, never a sum over a window. Who may borrow is not decided here.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -66,6 +67,27 @@ def peak(uses: Iterable[tuple[Period, int]], within: Period) -> int:
 def left(line: Line, uses: Iterable[tuple[Period, int]], period: Period) -> int:
     """What the line still allows at every instant of `period`, in milli; never below 0."""
     return max(0, line.cap_milli - peak(uses, period))
+
+
+def closed(line: Line, uses: Iterable[tuple[Period, int]], milli: int, within: Period) -> list[Period]:
+    """When in `within` the line has less left than `milli`: half-open periods, in order."""
+    changes: dict[datetime, int] = defaultdict(int)
+    changes[within.start] += 0
+    for period, amount in uses:
+        if period.overlaps(within):
+            changes[max(period.start, within.start)] += amount
+            if period.end is not None:
+                changes[period.end] -= amount
+    found: list[Period] = []
+    now, since = 0, None
+    for instant in sorted(changes):
+        now += changes[instant]
+        if now + milli > line.cap_milli:
+            since = since or instant
+        elif since is not None:
+            found.append(Period(since, instant))
+            since = None
+    return found if since is None else [*found, Period(since, None)]
 
 
 def check(

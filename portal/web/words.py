@@ -122,6 +122,7 @@ USES: Mapping[str, Words] = {
     "mig": _("MIG slices"),
     "whole": _("Whole GPUs"),
     "share": _("Shares"),
+    "auto": _("Whatever is asked for"),
 }
 
 #: How shares of a GPU are kept apart: name, and what that keeps.

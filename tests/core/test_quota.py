@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from pool.core import mig
 from pool.core.errors import Code, Refusal
 from pool.core.period import Period
-from pool.core.quota import WHOLE, Line, Use_, charge_milli, check, left, peak
+from pool.core.quota import WHOLE, Line, Use_, charge_milli, check, closed, left, peak
 from tests.core import worlds
 from tests.core.worlds import at, span
 
@@ -129,3 +131,20 @@ def test_a_booking_of_several_models_counts_as_a_whole_on_the_line_for_any() -> 
 def test_what_is_left_is_never_below_zero() -> None:
     assert left(ANY, [Use_(span(0, 1), 1500)], span(0, 4)) == 2500
     assert left(ANY, [Use_(span(0, 1), 9000)], span(0, 4)) == 0
+
+
+# --- When a line is closed ----------------------------------------------------------
+
+
+@given(uses=st.lists(st.tuples(worlds.periods, st.sampled_from([500, 1000, 2500])), max_size=6))
+def test_a_line_is_closed_exactly_where_less_is_left(uses: list[tuple[Period, int]]) -> None:
+    shut = closed(ON_H100, uses, 600, span(1, 12))
+    assert all(one.end is None or one.end < other.start for one, other in pairwise(shut))
+    for hour in range(1, 12):
+        moment = span(hour, hour + 0.5)
+        assert any(one.overlaps(moment) for one in shut) == (left(ON_H100, uses, moment) < 600)
+
+
+def test_a_line_without_enough_is_always_closed() -> None:
+    assert closed(ON_H100, [], 1001, span(0, 4)) == [span(0, None)]
+    assert closed(ON_H100, [], 1000, span(0, 4)) == []
