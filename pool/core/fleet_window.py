@@ -73,9 +73,12 @@ class Window:
         """
         shares = self._shares
         number = len(self.fleet.id)
+        at, starts, ends = self.at[shares], np.maximum(self.starts[shares], self.start), self.ends[shares]
         memory, compute = self.of("memory", shares), self.of("compute", shares)
+        # They change together, so that one order does for all three.
+        order = _in_time(at, starts, ends)
         amounts = (memory, compute, np.ones(len(shares), dtype=np.int64))
-        memory, compute, tenants = (self._peak(shares, self.at[shares], one, number) for one in amounts)
+        memory, compute, tenants = (_peaks(at, one, number, order) for one in amounts)
         return memory, compute, tenants
 
     @cached_property
@@ -115,12 +118,19 @@ class Window:
         return np.where(all_of_it == NEVER, NEVER, all_of_it - peak)
 
     @cached_property
+    def _fields(self) -> dict[str, Ints]:
+        return {}
+
+    @cached_property
     def _shares(self) -> Ints:
         return np.flatnonzero(self.of("memory") > 0)
 
     def of(self, name: str, part: Ints | slice = slice(None)) -> Ints:
         """One field of ROW of what is in the period (or of a part of it); no times, which are in `starts`."""
-        return self.fleet.on.field(name, self.which[part]).astype(np.int64)
+        # Kept, because several questions look at the same field.
+        if name not in self._fields:
+            self._fields[name] = self.fleet.on.field(name, self.which).astype(np.int64)
+        return self._fields[name][part]
 
     def _folded(self, how: Any, values: Ints, part: Ints | None = None) -> Ints:
         """The values of each place put together by a ufunc; 0 where there are none."""
@@ -146,14 +156,22 @@ class Window:
 
 def peaks(group: Ints, starts: Ints, ends: Ints, amounts: Ints, groups: int) -> NDArray[np.int64]:
     """For each group 0..groups-1, the most that is there at any one instant of half-open times."""
+    return _peaks(group, amounts, groups, _in_time(group, starts, ends))
+
+
+def _in_time(group: Ints, starts: Ints, ends: Ints) -> Ints:
+    """The order of all starts and, numbered after them, all ends: by group, then time, ends first."""
+    kind = np.repeat([1, 0], [len(starts), len(ends)])
+    return np.lexsort((kind, np.concatenate((starts, ends)), np.concatenate((group, group))))
+
+
+def _peaks(group: Ints, amounts: Ints, groups: int, order: Ints) -> NDArray[np.int64]:
+    """`peaks` of amounts that are not below 0, which come and go in this order (`_in_time`)."""
     most = np.zeros(groups, dtype=np.int64)
     if not len(group):
         return most
-    whose = np.concatenate((group, group))
-    change = np.concatenate((amounts, -amounts))
-    order = np.lexsort((change, np.concatenate((starts, ends)), whose))
-    whose = whose[order]
-    level = np.cumsum(change[order])
+    whose = np.concatenate((group, group))[order]
+    level = np.cumsum(np.concatenate((amounts, -amounts))[order])
     # All that starts in a group also ends in it, so that each group begins at 0.
     first = _firsts(whose)
     most[whose[first]] = np.maximum.reduceat(level, first)

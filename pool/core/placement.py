@@ -8,20 +8,23 @@ refusals in placement_explain. It knows no quota.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
+import numpy as np
+
 from pool.core import shares
 from pool.core.asks import Ask, alternatives
-from pool.core.fleet import Fleet, of_views
+from pool.core.fleet import Fleet, micros, of_views, span_of
+from pool.core.fleet_window import Window
 from pool.core.mig import Profile, media_clash
 from pool.core.period import Period
 from pool.core.placement_choice import choose
 from pool.core.placement_explain import Shortfall, first_time, shortfall
 from pool.core.placement_field import Field, field
 from pool.core.placement_mode import SWITCH, other_mode
-from pool.core.placement_policy import Policy, Why, prior
+from pool.core.placement_policy import NO_COST, Policy, Why, prior
 from pool.core.placement_rate import Own
 from pool.core.placement_room import Busy, GpuView, Use, during, serves, split
 from pool.core.placement_search import Candidate, Pick
@@ -29,6 +32,7 @@ from pool.core.quota import peak
 from pool.core.shares import Portion
 
 __all__ = [
+    "NO_COST",
     "SWITCH",
     "Busy",
     "Candidate",
@@ -45,6 +49,7 @@ __all__ = [
     "clash",
     "field",
     "first_time",
+    "held_by",
     "prior",
     "shortfall",
 ]
@@ -62,6 +67,8 @@ def candidates(
     own: Own = (),
     without: UUID | None = None,
     clean: bool = False,
+    window: Window | None = None,
+    avoid: Collection[str] = (),
 ) -> list[Candidate]:
     """Up to `limit` placements of `ask`, best first; [] only when there is none.
 
@@ -70,17 +77,38 @@ def candidates(
     what costs least by `policy` (None: of a pool of which nothing is known); of one
     GPU model where possible. Independent of the order of `gpus`. `account`: whose MPS
     server a share would need, where a GPU has only one. `without` and `clean`: see
-    Fleet.window. `now` None is the start of the period.
+    Fleet.window, whose answer `window` is where that is known. `avoid` are models that are
+    not to be taken. `now` None is the start of the period.
     """
     fleet = gpus if isinstance(gpus, Fleet) else of_views(gpus)
     now = now or period.start
     found: list[Candidate] = []
     for one in alternatives(ask):
-        here = field(fleet, one, period, now, account=account, without=without, clean=clean)
+        here = field(
+            fleet,
+            one,
+            period,
+            now,
+            account=account,
+            without=without,
+            clean=clean,
+            window=window,
+            avoid=avoid,
+        )
         found += choose(here, policy or prior(), limit, own)
     if len(found) > limit:
         found.sort(key=lambda candidate: (not candidate.why.stays, candidate.charge_milli, candidate.cost))
     return found[: max(1, limit)]
+
+
+def held_by(fleet: Fleet, owner: int, team: int, period: Period) -> Own:
+    """Where somebody is until the period begins, or from its end on: there it goes on without a break."""
+    on, start, end = fleet.on, micros(period.start), micros(period.end)
+    near = np.flatnonzero((on.end >= start) & (on.start <= end))
+    near = near[(on.field("owner", near) == owner) & (on.field("team", near) == team)]
+    rows = on.records(near)
+    touching = rows[(rows["until"] == start) | (rows["since"] == end)]
+    return [(int(row["gpu"]), *span_of(row["mask"])) for row in touching]
 
 
 def clash(gpus: Iterable[GpuView], picks: Iterable[Pick], period: Period) -> str | None:

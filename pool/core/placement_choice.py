@@ -11,7 +11,7 @@ import numpy as np
 from pool.core.asks import GpuAsk
 from pool.core.fleet import Ints, as_mask
 from pool.core.mig import Profile
-from pool.core.placement_field import Field, bare
+from pool.core.placement_field import Field
 from pool.core.placement_gaps import slice_gaps
 from pool.core.placement_policy import STEP, Policy, Why
 from pool.core.placement_rate import Own, Rates, Spots, Standing, rated
@@ -24,7 +24,7 @@ from pool.core.topology import linked
 #: Alternatives of very large asks are not worth their time.
 _MAX_PICKS = 2048
 #: So many of the best places are looked at more closely, and so many groups of places.
-_CLOSER, _GROUPS = 64, 32
+_CLOSER, _GROUPS = 48, 20
 
 
 def choose(field: Field, policy: Policy, limit: int, own: Own = ()) -> list[Candidate]:
@@ -44,15 +44,17 @@ def choose(field: Field, policy: Policy, limit: int, own: Own = ()) -> list[Cand
 
 def _single(rates: Rates, spots: Spots, limit: int) -> list[Candidate]:
     """One piece, which most asks are: the best spots of all."""
-    best = spots.only(spots.order()[: max(limit, _CLOSER)])
+    best = spots.only(spots.order(max(limit, _CLOSER))[: max(limit, _CLOSER)])
     best = best.only(_worst_linked(rates.field, best) if isinstance(rates.field.ask, GpuAsk) else slice(None))
     if len(best.place) and isinstance(rates.field.sort_at(int(best.place[0])).fit, Profile):
         gaps = slice_gaps(rates.field, best.place, best.mask, rates.policy.lasting)
         best = replace(best, gaps=gaps * best.charge / WHOLE)
         best = best.only(best.order())
+    best = best.only(slice(limit))
+    whys = best.whys()
     return [
-        Candidate((_pick(rates, int(best.place[n]), int(best.start[n])),), best.why(np.array([n])))
-        for n in range(min(limit, len(best.place)))
+        Candidate((_pick(rates, place, start),), why)
+        for place, start, why in zip(best.place.tolist(), best.start.tolist(), whys, strict=True)
     ]
 
 
@@ -78,7 +80,7 @@ def _bare_seat(field: Field, place: int) -> Seat:
     fit = field.sort_at(place).fit
     profile = fit if isinstance(fit, Profile) else None
     portion = None if isinstance(fit, Profile) else fit
-    return Seat(bare(field.fleet, place), profile, portion, 0, (), 0, {})
+    return Seat(field.fleet.bare(place), profile, portion, 0, (), 0, {})
 
 
 def _noted(rates: Rates, place: int, pick: Pick) -> Pick:
@@ -104,6 +106,7 @@ class _Several:
         self.standing = np.full(len(self.field.count), len(order), dtype=np.int64)
         self.standing[spots.place[order[::-1]]] = np.arange(len(order))[::-1]
         self.by_place = np.argsort(spots.place, kind="stable")
+        self._places = spots.place[self.by_place]
         self._losses: dict[int, Ints] = {}
 
     def candidates(self) -> Iterator[Candidate]:
@@ -198,8 +201,7 @@ class _Several:
         )
 
     def _spots_of(self, place: int) -> Ints:
-        ordered = self.spots.place[self.by_place]
-        first, last = np.searchsorted(ordered, (place, place + 1))
+        first, last = np.searchsorted(self._places, (place, place + 1))
         return self.by_place[first:last]
 
     def _units(self, places: Ints) -> list[Unit]:

@@ -6,7 +6,7 @@ at once. Which of them is taken is decided in placement_choice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -17,8 +17,7 @@ import numpy as np
 from pool.core import shares
 from pool.core.asks import Ask
 from pool.core.fleet import MEDIA, NEVER, USES, Bools, Fleet, Ints, as_mask, micros
-from pool.core.fleet_views import view_of
-from pool.core.fleet_window import Window
+from pool.core.fleet_window import Window, peaks
 from pool.core.mig import Media, Profile, media_clash, most, takes_media
 from pool.core.period import Period
 from pool.core.placement_mode import wide
@@ -112,12 +111,17 @@ def field(
     account: str | None = None,
     without: UUID | None = None,
     clean: bool = False,
+    window: Window | None = None,
+    avoid: Collection[str] = (),
 ) -> Field:
-    """Of this ask. `account`, `without`, `clean`: see placement.candidates and Fleet.window."""
-    window = fleet.window(period, now, without=without, clean=clean)
+    """Of this ask. `account`, `without`, `clean`, `avoid`: see placement.candidates and Fleet.window.
+
+    `window` is what Fleet.window gives for them, where that is known.
+    """
+    window = window or fleet.window(period, now, without=without, clean=clean)
     number = len(fleet.id)
     count, offered, why = np.zeros(number, dtype=np.int64), np.zeros(number, dtype=np.int64), _Why(number)
-    sorts = tuple(_sorts(fleet, ask, account))
+    sorts = tuple(_sorts(fleet, ask, account, avoid))
     kind = np.zeros(number, dtype=np.int64)
     for n, sort in enumerate(sorts):
         kind[sort.places] = n
@@ -153,12 +157,13 @@ def field(
     )
 
 
-def _sorts(fleet: Fleet, ask: Ask, account: str | None) -> Iterator[Sort]:
+def _sorts(fleet: Fleet, ask: Ask, account: str | None, avoid: Collection[str]) -> Iterator[Sort]:
     """All GPUs of the fleet by sort, with what the ask gets there."""
     for places in sorts_of(fleet):
-        gpu = bare(fleet, int(places[0]))
+        gpu = fleet.bare(int(places[0]))
         fit = chosen(gpu, ask, account)
-        yield Sort(places, gpu, fit, unfit(gpu, ask, fit))
+        why = "no_such_model" if gpu.model in avoid else unfit(gpu, ask, fit)
+        yield Sort(places, gpu, fit, why)
 
 
 def sorts_of(fleet: Fleet) -> list[Ints]:
@@ -173,13 +178,6 @@ def sorts_of(fleet: Fleet) -> list[Ints]:
     kinds, memory = kind[order], fleet.memory[order]
     new = np.flatnonzero((kinds[1:] != kinds[:-1]) | (memory[1:] != memory[:-1])) + 1
     return np.split(order, new)
-
-
-def bare(fleet: Fleet, place: int) -> GpuView:
-    """The GPU without what is on it."""
-    card = fleet.cards[place]
-    late = card.node.id in fleet.stale
-    return view_of(card, (), late=late, most_shares=fleet.most_shares, one_user=fleet.one_user)
 
 
 # --- Counts -----------------------------------------------------------------------
@@ -205,18 +203,27 @@ def _slices(window: Window, sort: Sort, profile: Profile, why: _Why) -> Ints:
     count[clash] = 0
     if takes_media(profile):
         np.minimum(count, 1, out=count)
-    same = window.at[_of(window, "profile") == profile.profile_id]
-    if (np.bincount(same, minlength=len(window.fleet.id))[sort.places] + count > profile.max_instances).any():
-        left = profile.max_instances - window.instances(profile.profile_id)[sort.places]
-        limited = (left <= 0) & (count > 0)
-        why.say(sort.places[limited], "limit")
-        np.minimum(count, np.maximum(left, 0), out=count)
+    _limit(window, sort.places, profile, count, why)
     return count
 
 
-def _of(window: Window, name: str) -> Ints:
-    """One field of fleet.ROW of what is in the window."""
-    return np.asarray(window.fleet.on.field(name, window.which))
+def _limit(window: Window, places: Ints, profile: Profile, count: Ints, why: _Why) -> None:
+    """No more instances of the profile than a GPU may have at one time."""
+    same = np.flatnonzero(window.of("profile") == profile.profile_id)
+    number = np.bincount(window.at[same], minlength=len(window.fleet.id))
+    near = places[(count > 0) & (number[places] + count > profile.max_instances)]
+    if not len(near):
+        return
+    row = np.full(len(window.fleet.id), -1, dtype=np.int64)
+    row[near] = np.arange(len(near))
+    same = same[row[window.at[same]] >= 0]
+    starts = np.maximum(window.starts[same], window.start)
+    there = peaks(row[window.at[same]], starts, window.ends[same], np.ones(len(same), np.int64), len(near))
+    left = np.full(len(window.fleet.id), profile.max_instances, dtype=np.int64)
+    left[near] -= there
+    left = np.maximum(left[places], 0)
+    why.say(places[(left == 0) & (count > 0)], "limit")
+    np.minimum(count, left, out=count)
 
 
 def fits(profile: Profile, grid: int, free: Ints) -> Ints:
@@ -282,8 +289,8 @@ def _when_empty(sort: Sort) -> int:
 
 def _modes(near: Window, ask: Ask, count: Ints, why: _Why) -> None:
     """No room on GPUs of any use where something near needs the other mode (placement_mode.other_mode)."""
-    other = (_of(near, "profile") >= 0) != (use_for(ask) is Use.MIG)
-    places = np.unique(near.at[other & (_of(near, "blocker") == 0)])
+    other = (near.of("profile") >= 0) != (use_for(ask) is Use.MIG)
+    places = np.unique(near.at[other & (near.of("blocker") == 0)])
     places = places[(near.fleet.use[places] == _AUTO) & (count[places] > 0)]
     why.say(places, "other_mode")
     count[places] = 0
@@ -292,7 +299,7 @@ def _modes(near: Window, ask: Ask, count: Ints, why: _Why) -> None:
 def _nowhere(fleet: Fleet, ask: Ask, count: Ints, offered: Ints, why: _Why) -> None:
     """What is out of the question whatever is on it: unusable GPUs, and other nodes than the pinned one."""
     for place in np.flatnonzero(~fleet.usable & (offered > 0)).tolist():
-        why.say(np.array([place]), bare(fleet, place).why or "unusable")
+        why.say(np.array([place]), fleet.bare(place).why or "unusable")
     out = ~fleet.usable
     if ask.node is not None:
         elsewhere = np.array([node.name != ask.node for node in fleet.nodes], dtype=np.bool_)

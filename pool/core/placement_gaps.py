@@ -103,5 +103,7 @@ def fullness(field: Field) -> float:
     taken = np.bitwise_count(window.taken.view(np.uint64)) / fleet.grid
     taken[fleet.use == _WHOLE] = window.taken[fleet.use == _WHOLE] != 0
     share = (fleet.use == _SHARE) & (fleet.memory > 0)
-    taken[share] = np.minimum(window.share_peaks[0][share] / fleet.memory[share], 1.0)
+    if share.any():
+        held = np.bincount(window.at, window.of("memory"), len(fleet.id))
+        taken[share] = np.minimum(held[share] / fleet.memory[share], 1.0)
     return float(taken[fleet.usable].mean()) if fleet.usable.any() else 1.0

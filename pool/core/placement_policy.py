@@ -18,7 +18,7 @@ from pool.core.worth import Worth
 from pool.core.worth_mig import SliceWorth
 
 #: Costs are compared in steps of this many GPUs, so that rounding never decides between equal places.
-STEP = 1e-9
+STEP = 1e-6
 #: How long bookings usually last, in microseconds.
 LASTING = 8 * 3600 * 10**6
 #: What a change of mode costs: more than anything that placement could win by it.

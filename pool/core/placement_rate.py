@@ -50,14 +50,31 @@ class Spots:
         """In steps of STEP."""
         return np.rint((self.loss + self.pressure + self.gaps + self.mode) / STEP).astype(np.int64)
 
-    def order(self) -> Ints:
-        """The numbers of the spots, the best first."""
-        return np.lexsort(
-            (-self.start, self.place, self.crowd, self.cost, self.charge, self.rank, -self.stays)
-        )
+    @property
+    def standing(self) -> Ints:
+        """How far back each stands, in one number: the terms by which they are ordered, side by side."""
+        standing = 1 - self.stays
+        for term, bits in ((self.rank, 2), (self.charge, 10), (self.cost + _FLOOR, 26), (self.crowd, 5)):
+            standing = standing << bits | np.clip(term, 0, (1 << bits) - 1)
+        return standing << _PLACE | np.minimum(self.place, (1 << _PLACE) - 1)
+
+    def order(self, first: int | None = None) -> Ints:
+        """The numbers of the spots, the best first; only the `first` of them where that is given."""
+        standing = self.standing
+        some = np.arange(len(standing))
+        if first is not None and first < len(standing):
+            # On one GPU several may stand alike: they are not to be cut apart.
+            some = np.flatnonzero(standing <= np.partition(standing, first - 1)[first - 1])
+        return some[np.lexsort((-self.start[some], standing[some]))]
 
     def only(self, which: Ints | list[int] | slice) -> Spots:
         return Spots(*(getattr(self, name)[which] for name in Spots.__dataclass_fields__))
+
+    def whys(self) -> list[Why]:
+        """Of each spot."""
+        terms = (self.loss, self.pressure, self.gaps, self.mode)
+        columns = [np.rint(term * WHOLE).astype(np.int64).tolist() for term in terms]
+        return [Why(*row) for row in zip(*columns, (self.stays > 0).tolist(), strict=True)]
 
     def why(self, which: Ints) -> Why:
         """Of these spots together."""
@@ -66,6 +83,8 @@ class Spots:
         return Why(loss, pressure, gaps, mode, bool(len(which)) and bool(self.stays[which].all()))
 
 
+#: What costs may be below 0 (a gap that is filled), in steps; and the bits of a place.
+_FLOOR, _PLACE = 1 << 22, 19
 #: (GPU id, first slice, slices): where somebody is already.
 Own = Collection[tuple[int, int, int]]
 
@@ -100,7 +119,7 @@ class Rates:
         self.worth: Worth = policy.worth(self.use, models)
         self.pressure = np.zeros(len(models))
         possible = {sort.gpu.model for sort in field.sorts if sort.why is None}
-        if len(possible) > 1:
+        if len(possible) > 1 and self.worth.pressure(0.0).any():
             self.pressure = self.worth.pressure(fullness(field))
         self.switches = switching(field)
         self._lasting = policy.lasting * policy.mix.slices.horizon

@@ -12,6 +12,9 @@ from pool.core.fleet_cards import Card
 from pool.core.placement_search import Plan, Seat, Worn, distinct
 from pool.core.topology import linked
 
+#: By what units are ranked: see `_Filling._rank`.
+_Rank = tuple[bool, int, int, int, tuple[str, int, int]]
+
 
 @dataclass(frozen=True, eq=False)
 class Unit:
@@ -50,6 +53,7 @@ class _Filling:
     most: dict[int, int]
     places: list[tuple[Seat, int]] = field(default_factory=list)
     cost: int = 0
+    _known: dict[tuple[int, int, bool], _Rank] = field(default_factory=dict)
 
     def room(self, unit: Unit) -> int:
         return min(len(unit.seats), self.most.get(unit.node_id, len(unit.seats)))
@@ -64,9 +68,15 @@ class _Filling:
             waiting = [unit for unit in waiting if self.room(unit) > 0]
         return waiting
 
-    def _rank(self, unit: Unit, wanted: int) -> tuple[bool, int, int, int, tuple[str, int, int]]:
+    def _rank(self, unit: Unit, wanted: int) -> _Rank:
         """A unit that serves all that is wanted before others, and the largest of those that do not."""
         pieces = min(wanted, self.room(unit))
+        key = (id(unit), pieces, pieces == wanted)
+        if key not in self._known:
+            self._known[key] = self._rank_of(unit, pieces, wanted)
+        return self._known[key]
+
+    def _rank_of(self, unit: Unit, pieces: int, wanted: int) -> _Rank:
         away = pieces - sum(bool(seat.stays) for seat in unit.seats)
         worn = sum(self.worn.get((seat.gpu.id, 0), 0) for seat in unit.taken(pieces, self.worn))
         return (

@@ -21,10 +21,10 @@ from psycopg.types.range import TimestamptzRange
 from pool.core.fleet import BLOCKER, BOOKED, CLASSES, NEVER, Fleet, instant
 from pool.core.fleet_window import Window
 from pool.core.period import Period
-from pool.core.placement import GpuView
+from pool.core.placement import GpuView, Policy
 from pool.core.quota import Line
 from pool.models import Pool
-from pool.queries import fleets
+from pool.queries import fleets, mixes
 from pool.queries.fleet_reading import profiles_of
 
 __all__ = ["BLOCKER", "BOOKED", "Snapshot", "TeamUse", "blocked_gpus", "change_of", "profiles_of", "take"]
@@ -62,6 +62,8 @@ class Snapshot:
     lines: tuple[Line, ...]
     uses: tuple[TeamUse, ...]
     without: UUID | None = None
+    #: How this pool is placed; None: as one of which nothing is known.
+    policy: Policy | None = None
 
     @property
     def change(self) -> int:
@@ -143,7 +145,7 @@ def take(
         told = _rows(_USES, {**wanted, "period": TimestamptzRange(period.start, period.end)})
         uses = tuple(_use(*row, period) for row in told)
     lines = tuple(Line(pk, model or None, firm, cap) for pk, model, firm, cap in _rows(_LINES, wanted))
-    return Snapshot(fleet, period, now, window, lines, uses, without)
+    return Snapshot(fleet, period, now, window, lines, uses, without, mixes.policy(pool_id))
 
 
 def blocked_gpus(pool_id: int, gpu_ids: Collection[int], *, now: datetime) -> dict[int, GpuView]:

@@ -6,7 +6,7 @@ No database in here: callers take the snapshot and write what is chosen.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,7 +14,7 @@ from datetime import datetime
 from pool.core import placement, quota
 from pool.core.errors import Code, Refusal
 from pool.core.period import Period
-from pool.core.placement import Candidate, GpuView, Pick
+from pool.core.placement import NO_COST, Candidate, Pick, Why
 from pool.core.quota import Line
 from pool.core.shapes import Ask, Class
 from pool.queries.snapshot import Snapshot
@@ -30,10 +30,19 @@ class NoRoom(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """GPUs and spans for one booking. Not `clean`: the booking before is still on one of them."""
+    """GPUs and spans for one booking. Not `clean`: the booking before is still on one of them.
+
+    `why` is what speaks against it (placement.Why).
+    """
 
     picks: tuple[Pick, ...]
     clean: bool
+    why: Why = NO_COST
+
+    @property
+    def cost(self) -> int:
+        """All of it, in thousandths of a GPU."""
+        return self.why.cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,9 @@ class Wanted:
     klass: Class
     account: str | None = None
     free_until: datetime | None = None
+    #: Who will have it: where they are already it goes on without a break. None: not looked at.
+    owner_id: int | None = None
+    team_id: int | None = None
 
     @property
     def reading(self) -> Period:
@@ -70,9 +82,10 @@ def choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
 
 
 def _choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
-    gpus, clean_gpus, refused = snap.gpus, snap.clean_gpus, None
+    avoid: set[str] = set()
+    refused = None
     while True:
-        found = _fitting(gpus, clean_gpus, wanted)
+        found = _fitting(snap, wanted, avoid)
         if not found:
             raise refused or NoRoom(snap)
         refusals = _refusals(snap, found, wanted)
@@ -81,9 +94,7 @@ def _choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
             return within
         # All of the best are of models without quota: look at the others, too.
         refused = refused or refusals[0]
-        tight = _tight_model(found[0], refusals[0])
-        gpus = tuple(gpu for gpu in gpus if gpu.model != tight)
-        clean_gpus = tuple(gpu for gpu in clean_gpus if gpu.model != tight)
+        avoid.add(_tight_model(found[0], refusals[0]))
 
 
 def _refusals(snap: Snapshot, found: Sequence[Plan], wanted: Wanted) -> list[Refusal | None]:
@@ -127,7 +138,9 @@ def over_quota(snap: Snapshot, model_charges: Mapping[str, int], wanted: Wanted)
 
 def no_capacity(snap: Snapshot, wanted: Wanted, first: datetime | None) -> Refusal:
     """The refusal with the numbers: asked, free, offered, what is in the way, the first time that fits."""
-    short = placement.shortfall(snap.gpus, wanted.ask, wanted.blocked, account=wanted.account)
+    short = placement.shortfall(
+        snap.fleet, wanted.ask, wanted.blocked, account=wanted.account, now=snap.now, without=snap.without
+    )
     return Refusal(
         Code.NO_CAPACITY,
         asked=short.asked,
@@ -138,16 +151,32 @@ def no_capacity(snap: Snapshot, wanted: Wanted, first: datetime | None) -> Refus
     )
 
 
-def _fitting(gpus: tuple[GpuView, ...], clean_gpus: tuple[GpuView, ...], wanted: Wanted) -> list[Plan]:
+def _fitting(snap: Snapshot, wanted: Wanted, avoid: Collection[str]) -> list[Plan]:
     """Where it can start at once; only if there is nothing, where it has to wait for a clean-up."""
-    clean = _candidates(clean_gpus, wanted)
-    if clean or clean_gpus == gpus:
-        return [Plan(candidate.picks, clean=True) for candidate in clean]
-    return [Plan(candidate.picks, clean=False) for candidate in _candidates(gpus, wanted)]
+    clean = _candidates(snap, wanted, avoid, clean=True)
+    if clean or snap.clean_window is snap.window:
+        return [Plan(candidate.picks, True, candidate.why) for candidate in clean]
+    found = _candidates(snap, wanted, avoid, clean=False)
+    return [Plan(candidate.picks, False, candidate.why) for candidate in found]
 
 
-def _candidates(gpus: tuple[GpuView, ...], wanted: Wanted) -> list[Candidate]:
-    return placement.candidates(gpus, wanted.ask, wanted.blocked, account=wanted.account)
+def _candidates(snap: Snapshot, wanted: Wanted, avoid: Collection[str], *, clean: bool) -> list[Candidate]:
+    whose, team = wanted.owner_id, wanted.team_id
+    own = () if whose is None or team is None else placement.held_by(snap.fleet, whose, team, wanted.period)
+    window = snap.clean_window if clean else snap.window
+    return placement.candidates(
+        snap.fleet,
+        wanted.ask,
+        wanted.blocked,
+        account=wanted.account,
+        now=snap.now,
+        policy=snap.policy,
+        own=own,
+        without=snap.without,
+        clean=clean,
+        window=window if wanted.blocked == snap.period else None,
+        avoid=avoid,
+    )
 
 
 def _uses(snap: Snapshot, klass: Class | None) -> dict[int, list[tuple[Period, int]]]:

@@ -94,6 +94,8 @@ def check(asked: Asked) -> Wish:
             klass,
             account(owner, team),
             _free_until(asked.free_until, period, pool),
+            owner.pk,
+            team.pk,
         ),
         now=asked.now,
         hold_until=None if asked.hold_for is None else _hold_until(asked.hold_for, period, asked.now),
@@ -126,7 +128,15 @@ def owner_of(actor: User, team: Team, username: str | None) -> User:
 def again(row: Reservation, pool: Pool, period: Period) -> Wanted:
     """What a reservation asked for, to be placed for `period`. Takes a row with its owner and team."""
     whose = account(row.owner, row.team)
-    return Wanted(stored_ask(row.ask), period, blocked(period, pool), Class(row.klass), whose)
+    return Wanted(
+        stored_ask(row.ask),
+        period,
+        blocked(period, pool),
+        Class(row.klass),
+        whose,
+        owner_id=row.owner_id,
+        team_id=row.team_id,
+    )
 
 
 def account(owner: User, team: Team) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from pool.core import mig
 from pool.core.errors import Code, Refusal
+from pool.core.fleet import of_views
 from pool.core.period import Period
 from pool.core.placement import Busy, GpuView, Use
 from pool.core.quota import Line
@@ -38,9 +39,17 @@ def gpu(number: int, model: str = H100, use: Use = Use.WHOLE) -> GpuView:
     )
 
 
-def snap(*gpus: GpuView, lines: tuple[Line, ...] = (Line(1, None, 0, 9000),), **more: object) -> Snapshot:
-    wanted = {"change": 1, "gpus": gpus, "clean_gpus": gpus, "lines": lines, "uses": ()} | more
-    return Snapshot(**wanted)  # type: ignore[arg-type]
+def snap(
+    *gpus: GpuView,
+    lines: tuple[Line, ...] = (Line(1, None, 0, 9000),),
+    uses: tuple[TeamUse, ...] = (),
+    unclean: tuple[GpuView, ...] = (),
+) -> Snapshot:
+    """`unclean`: on these GPUs somebody's slices are still there whose time was over an hour ago."""
+    over = Period(NOON - hours(2), NOON - hours(1))
+    left = [replace(g, busy=(Busy(0, g.grid, over, None, "booked"),)) for g in unclean]
+    fleet = of_views([*gpus, *left])
+    return Snapshot(fleet, HOUR, NOON, fleet.window(HOUR, NOON), lines, uses)
 
 
 def wanted(ask: GpuAsk | MigAsk = GpuAsk(), klass: Class = Class.INTERACTIVE) -> Wanted:  # noqa: B008
@@ -64,10 +73,9 @@ def test_with_no_room_it_says_on_which_reading() -> None:
 
 
 def test_what_is_not_clean_comes_only_when_nothing_else_is_there() -> None:
-    dirty = replace(gpu(1), busy=(Busy(0, 8, HOUR, None, "t"),))
-    both = snap(gpu(1), gpu(2), clean_gpus=(dirty, gpu(2)))
+    both = snap(gpu(2), unclean=(gpu(1),))
     assert [(plan.picks[0].gpu_id, plan.clean) for plan in plans.choose(both, wanted())] == [(2, True)]
-    alone = snap(gpu(1), clean_gpus=(dirty,))
+    alone = snap(unclean=(gpu(1),))
     assert [(plan.picks[0].gpu_id, plan.clean) for plan in plans.choose(alone, wanted())] == [(1, False)]
 
 
