@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pool.core import offers
 from pool.core.errors import Refusal, invalid
 from pool.core.offers import Offer, Placed
-from pool.core.period import Period, duration_text
+from pool.core.period import Period
 from pool.core.shapes import Ask, Class
 from pool.queries import offers as queries
 from pool.queries import snapshot
@@ -82,9 +82,9 @@ def _window(since: datetime, end: datetime | None, duration: timedelta) -> Perio
     if end is None:
         last = max(last, since + duration)
     if last < since + duration:
-        raise invalid("/window/end", "too_early", min=(since + duration).isoformat())
+        raise invalid("/end", "too_early", min=(since + duration).isoformat())
     if last > since + max(LONGEST_WINDOW, duration):
-        raise invalid("/window", "too_large", max=duration_text(LONGEST_WINDOW))
+        raise invalid("/end", "too_late", max=(since + LONGEST_WINDOW).isoformat())
     return Period(since, last)
 
 

@@ -1,4 +1,4 @@
-"""Reservations over REST: book, list, read, extend, release, and what happened.
+"""Reservations over REST: book, hold, confirm, list, read, extend, release, and what happened.
 
 The rules are in pool.services.reservations; what a body may hold is in wishes.py.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -55,27 +55,30 @@ class Reservations(Door):
         return paging.listing(request, rows, NEWEST_FIRST, _shown)
 
     def post(self, request: Request) -> HttpResponse:
+        return created(request, _booked(request, json_object(request), services.book))
+
+
+class Hold(Door):
+    """Set it aside for five minutes; the body is that of a booking."""
+
+    def post(self, request: Request) -> HttpResponse:
+        return created(request, _booked(request, json_object(request), services.hold))
+
+
+class Confirm(Door):
+    """Book what is held."""
+
+    def post(self, request: Request, pk: uuid.UUID) -> HttpResponse:
         body = json_object(request)
-        wish = wishes.booking(body, inventory.reported_names)
-        team = bound_team(request)
-        if team is not None and team.name != wish.team:
-            raise Refusal(Code.FORBIDDEN, token_team=team.name)
-        booked = services.book(
+        wishes.nothing(body)
+        row = services.confirm(
             actor=user_of(request),
-            team=wish.team,
-            pool=wish.pool,
-            title=wish.title,
-            ask=wish.ask,
-            start=wish.start,
-            end=wish.end,
-            duration=wish.duration,
-            klass=wish.klass,
-            owner=wish.owner,
-            restartable=wish.restartable,
+            reservation_id=_seen(request, pk).pk,
+            version=_known_version(request),
             now=clock.now(),
             claim=claim_of(request, body),
         )
-        return created(request, booked)
+        return _changed(request, row)
 
 
 class Reservation(Door):
@@ -130,6 +133,35 @@ class Events(Door):
         return paging.listing(request, rows, OLDEST_FIRST, lambda page: [_event(e) for e in page])
 
 
+def _booked(request: Request, body: dict[str, Any], book: Callable[..., Row]) -> Row:
+    """What this body asks for, booked or held."""
+    wish = wishes.booking(body, inventory.reported_names)
+    only_of(request, wish.team)
+    return book(
+        actor=user_of(request),
+        team=wish.team,
+        pool=wish.pool,
+        title=wish.title,
+        ask=wish.ask,
+        start=wish.start,
+        end=wish.end,
+        duration=wish.duration,
+        klass=wish.klass,
+        owner=wish.owner,
+        restartable=wish.restartable,
+        free_until=wish.free_until,
+        now=clock.now(),
+        claim=claim_of(request, body),
+    )
+
+
+def only_of(request: Request, name: str) -> None:
+    """A token that is bound to a team books for no other."""
+    team = bound_team(request)
+    if team is not None and team.name != name:
+        raise Refusal(Code.FORBIDDEN, token_team=team.name)
+
+
 def _seen(request: Request, pk: uuid.UUID) -> Row:
     """The reservation, if the caller may see it and a token that is bound to a team is bound to this one."""
     row = access.reservation(user_of(request), pk)
@@ -148,6 +180,7 @@ def resource(view: ReservationView) -> dict[str, Any]:
     still runs); `trouble_since` when that is known, `trouble_until` when the booking fails if it stays so.
     `processes` null: not known, or not to be told to the caller.
     Of one that waits `start` and `end` say only for how long it is wanted.
+    `hold_until`: when it is let go, of one that is held.
     `continues` is the failed booking whose rest this is, `continued_by` the rest of this one.
     """
     return {
@@ -168,6 +201,7 @@ def resource(view: ReservationView) -> dict[str, Any]:
         "continues": str(view.continues) if view.continues else None,
         "continued_by": str(view.continued_by) if view.continued_by else None,
         "notice_until": instant(view.notice_until),
+        "hold_until": instant(view.hold_until),
         "unknown_since": {node: instant(since) for node, since in view.unknown_since.items()},
         "allocations": [_allocation(a) for a in view.allocations],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from portal.api import adoption, faults, inventory, reports, reservations
+from portal.api import adoption, faults, inventory, offers, reports, reservations
 from portal.api.problems import nowhere
 
 _NAME = r"(?P<name>[a-z0-9-]{1,63})"
@@ -20,8 +20,11 @@ urlpatterns: list[URLPattern] = [
     re_path(r"^gpus/(?P<uuid>[A-Za-z0-9-]{1,64})/faults$", faults.Faults.as_view()),
     re_path(r"^gpus/(?P<uuid>[A-Za-z0-9-]{1,64})/return$", faults.Return.as_view()),
     path("profiles", inventory.Profiles.as_view()),
+    path("offers", offers.Offers.as_view()),
     path("reservations", reservations.Reservations.as_view()),
+    path("reservations/hold", reservations.Hold.as_view()),
     path("reservations/<uuid:pk>", reservations.Reservation.as_view(), name="api-reservation"),
+    path("reservations/<uuid:pk>/confirm", reservations.Confirm.as_view()),
     path("reservations/<uuid:pk>/extend", reservations.Extend.as_view()),
     path("reservations/<uuid:pk>/release", reservations.Release.as_view()),
     path("reservations/<uuid:pk>/events", reservations.Events.as_view()),

@@ -19,7 +19,11 @@ from pool.core.shapes import Ask, Class, check_class, parse_ask
 TITLE_LIMIT = 200
 NAME_LIMIT = 150
 
-BOOKING = ("team", "pool", "title", "ask", "start", "end", "duration", "class", "owner", "restartable")
+BOOKING = (
+    *("team", "pool", "title", "ask", "start", "end", "duration", "class", "owner", "restartable"),
+    "free_until",
+)
+OFFERS = ("team", "pool", "ask", "duration", "start", "end", "class", "owner")
 EXTENSION = ("end", "duration")
 ADOPTION = ("team", "owner", "title", "first", "end", "duration")
 #: More memory slices than any GPU has.
@@ -32,7 +36,7 @@ T = TypeVar("T")
 class Booking:
     """A body that can be read. `start` None: now. Exactly one of `end` and `duration` is set.
 
-    `restartable` None: as its class is by default.
+    `restartable` None: as its class is by default. `free_until`: as an offer said, or None.
     """
 
     team: str
@@ -45,6 +49,21 @@ class Booking:
     klass: Class
     owner: str | None
     restartable: bool | None
+    free_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seeking:
+    """What offers are wanted for. `start` and `end` are the window; None: now, and as far as is looked."""
+
+    team: str
+    pool: str
+    ask: Ask
+    duration: timedelta
+    start: datetime | None
+    end: datetime | None
+    klass: Class
+    owner: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +168,9 @@ class _Reader:
         except ValueError:
             return self._wrong("class", "not_a_choice", Class.INTERACTIVE, choices=[c.value for c in Class])
 
+    def missing(self, name: str) -> None:
+        self._wrong(name, "required", None)
+
     def done(self) -> None:
         if self.errors:
             raise Invalid(self.errors)
@@ -178,10 +200,34 @@ def booking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
         owner=read.text("owner", NAME_LIMIT, default="") or None,
         end=until.end,
         duration=until.duration,
+        free_until=read.parsed("free_until", parse_instant),
     )
     read.done()
     assert ask is not None
     return wish(ask=ask)
+
+
+def seeking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] = frozenset) -> Seeking:
+    """The body of POST /offers; raises as `booking` does."""
+    read = _Reader(body, OFFERS)
+    duration = read.parsed("duration", parse_duration)
+    if body.get("duration") is None:
+        read.missing("duration")
+    klass = read.klass()
+    ask = read.ask(klass, reported_names)
+    wish = partial(
+        Seeking,
+        team=read.text("team", NAME_LIMIT),
+        pool=read.text("pool", NAME_LIMIT),
+        start=read.parsed("start", parse_instant),
+        end=read.parsed("end", parse_instant),
+        klass=klass,
+        owner=read.text("owner", NAME_LIMIT, default="") or None,
+    )
+    read.done()
+    assert ask is not None
+    assert duration is not None
+    return wish(ask=ask, duration=duration)
 
 
 def extension(body: Mapping[str, Any]) -> Extension:

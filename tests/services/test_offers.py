@@ -127,7 +127,7 @@ def test_a_window_begins_where_it_is_said_to_begin(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "code"), [(NOON + hours(1), "too_early"), (NOON + timedelta(days=32), "too_large")]
+    ("end", "code"), [(NOON + hours(1), "too_early"), (NOON + timedelta(days=32), "too_late")]
 )
 def test_a_window_that_is_too_short_or_too_long_is_refused(scene: Scene, end: datetime, code: str) -> None:
     (error,) = refused(Code.INVALID, lambda: find(scene, end=end))["errors"]

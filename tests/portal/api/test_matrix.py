@@ -30,14 +30,14 @@ def path(pattern, pk=NOBODY):
 
 
 def is_action(pattern):
-    return pattern.endswith(("/extend", "/release", "/return$", "/adopt$"))
+    return pattern.endswith(("/extend", "/release", "/confirm", "/hold", "/return$", "/adopt$", "offers"))
 
 
 USERS = sorted(set(addresses()) - AGENTS)
 
 
 def test_the_map_is_what_this_walks():
-    assert len(addresses()) == 16
+    assert len(addresses()) == 19
     assert {p for p in addresses() if p.startswith("agents/")} == AGENTS
 
 
@@ -65,7 +65,7 @@ def test_a_stranger_gets_of_a_reservation_what_nobodys_id_gets(api, lena, sam, n
     made = api(lena).book().json()["id"]
     stranger = api(sam)
     patterns = [pattern for pattern in USERS if "<uuid:pk>" in pattern]
-    assert len(patterns) == 4
+    assert len(patterns) == 5
     for pattern in patterns:
         answers = []
         for pk in (made, NOBODY):

@@ -48,6 +48,7 @@ def test_it_books_now_and_answers_what_was_granted(lead):
         "continues",
         "continued_by",
         "notice_until",
+        "hold_until",
         "unknown_since",
         "allocations",
     }
