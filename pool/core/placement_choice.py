@@ -23,8 +23,9 @@ from pool.core.topology import linked
 
 #: Alternatives of very large asks are not worth their time.
 _MAX_PICKS = 2048
-#: So many of the best places are looked at more closely, and so many groups of places.
-_CLOSER, _GROUPS = 48, 20
+#: So many of the best places for one piece are looked at more closely; so many groups of places for
+#: several, and of each group so many places beyond twice what is asked.
+_CLOSER, _GROUPS, _SPARE = 48, 16, 24
 
 
 def choose(field: Field, policy: Policy, limit: int, own: Own = ()) -> list[Candidate]:
@@ -101,6 +102,7 @@ class _Several:
         self.rates = rates
         self.field = rates.field
         self.spots = spots
+        self.cost = spots.cost
         order = spots.order()
         #: [places] how far ahead its best spot is among all; and [spots] in the order of their places.
         self.standing = np.full(len(self.field.count), len(order), dtype=np.int64)
@@ -124,22 +126,29 @@ class _Several:
             totals = replace(reach, key=key).together(self.field.count)
             enough = np.flatnonzero(totals >= self.field.ask.count)
             if len(enough):
-                return self._best_groups(key, enough)
+                return self._best_groups(key, enough, totals)
         return []
 
-    def _best_groups(self, key: Ints, enough: Ints) -> list[Ints]:
-        """The most promising of these groups, by the best of their places."""
-        standing = self.standing
+    def _best_groups(self, key: Ints, enough: Ints, totals: Ints) -> list[Ints]:
+        """The most promising of these groups, by the best of their places.
+
+        Of those that need several nodes anyway first the one which is left with the least.
+        """
+        standing, spare = self.standing, np.zeros_like(totals)
         if isinstance(self.field.ask, GpuAsk):
-            standing = self._standing_of_sets()
+            standing, on_one = self._standing_of_sets()
+            spare = spare if on_one else totals
         here = np.flatnonzero((key >= 0) & np.isin(key, enough))
         best = np.full(int(key.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(best, key[here], standing[here])
-        chosen = enough[np.argsort(best[enough], kind="stable")][:_GROUPS]
+        chosen = enough[np.lexsort((best[enough], spare[enough]))][:_GROUPS]
         return [self._shortlist(np.flatnonzero(key == group), standing) for group in chosen.tolist()]
 
-    def _standing_of_sets(self) -> Ints:
-        """[places] by what all pieces on one node would cost; where they do not fit, most free ones first."""
+    def _standing_of_sets(self) -> tuple[Ints, bool]:
+        """[places] by what all pieces on one node would cost, and whether some node has them.
+
+        Where they do not fit, those come first that have the most free.
+        """
         places = np.flatnonzero(self.field.count > 0)
         stand = self._stand = Standing(self.field, places)
         loss = stand.loss(self.rates.worth, self.field.ask.count)
@@ -148,7 +157,7 @@ class _Several:
         order = np.lexsort((places, -size, np.rint(loss / STEP)))
         standing = np.full(len(self.field.count), len(places), dtype=np.int64)
         standing[places[order]] = np.arange(len(places))
-        return standing
+        return standing, bool(np.isfinite(loss).any())
 
     def _shortlist(self, places: Ints, standing: Ints) -> Ints:
         """The best of these places, as many as are surely enough and leave some choice."""
@@ -156,7 +165,7 @@ class _Several:
         if reach.cell is not None:
             return places
         ranked = places[np.argsort(standing[places], kind="stable")]
-        number = 2 * wanted + _CLOSER
+        number = 2 * wanted + _SPARE
         while number < len(ranked):
             count = np.zeros_like(self.field.count)
             count[ranked[:number]] = self.field.count[ranked[:number]]
@@ -182,22 +191,24 @@ class _Several:
         """The GPU at this place, with what its spots cost."""
         field, spots = self.field, self.spots
         seat, n = _bare_seat(field, place), self._spots_of(place)
-        first = dict(zip(spots.mask[n].tolist(), spots.cost[n].tolist(), strict=True))
-        stays = frozenset(spots.mask[n][spots.stays[n] > 0].tolist())
-        extra = round(float(spots.pressure[n[0]] + spots.mode[n[0]]) / STEP)
-        known = replace(seat, count=int(field.count[place]), first=first, extra=extra, stays=stays)
-        known = replace(known, rank=int(spots.rank[n[0]]))
-        if seat.profile is None:
-            return known
-        free = as_mask(field.window.free[place])
-        possible = slots(seat.profile.size, seat.profile.starts, seat.gpu.grid)
-        possible = tuple(slot for slot in possible if slot[1] & free == slot[1])
+        masks, free, possible = spots.mask[n], 0, ()
+        worth = None
+        if seat.profile is not None:
+            free = as_mask(field.window.free[place])
+            every = slots(seat.profile.size, seat.profile.starts, seat.gpu.grid)
+            possible = tuple(slot for slot in every if slot[1] & free == slot[1])
+            worth = self.rates.slice_worth(place)
         return replace(
-            known,
+            seat,
             free=free,
             slots=possible,
+            count=int(field.count[place]),
+            first=dict(zip(masks.tolist(), self.cost[n].tolist(), strict=True)),
+            extra=round(float(spots.pressure[n[0]] + spots.mode[n[0]]) / STEP),
+            worth=worth,
+            rank=int(spots.rank[n[0]]),
+            stays=frozenset(masks[spots.stays[n] > 0].tolist()),
             crossing=packed(possible, free) != len(possible),
-            worth=self.rates.slice_worth(place),
         )
 
     def _spots_of(self, place: int) -> Ints:

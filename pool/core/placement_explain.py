@@ -17,6 +17,7 @@ from pool.core.period import Period
 from pool.core.placement_field import Field, field
 from pool.core.placement_mode import SWITCH
 from pool.core.placement_room import Fit, GpuView, Use, chosen, mismatch, room
+from pool.core.topology import without_imex
 
 #: Changes of the calendar that `first_time` looks at before it gives up.
 _MAX_CHANGES = 20_000
@@ -37,7 +38,8 @@ class Shortfall:
     not_enforced, too_small, memory_unknown; what makes it unusable (unknown,
     frozen, ...); busy, media, limit, other_user, memory_full, compute_full,
     shares_full, other_mode, node_full (its node has too little cpu or memory left);
-    same_node, other_domain, other_block (has room, but other places have more together); or room.
+    imex_not_ready (has room, but its node reaches no other); same_node, other_domain, other_block
+    (has room, but other places have more together); or room.
     """
 
     asked: int
@@ -71,7 +73,12 @@ def _short(here: Field) -> Shortfall:
     among = with_room & (here.reach.key == best)
     counts = Counter(here.words[code] for code in here.why[~with_room].tolist())
     counts["room"] = int(among.sum())
-    counts[_elsewhere(here.ask)] = int((with_room & ~among).sum())
+    elsewhere = with_room & ~among
+    if isinstance(here.ask, GpuAsk) and here.ask.same_nvlink_domain:
+        alone = elsewhere & without_imex(here.fleet)
+        counts["imex_not_ready"] = int(alone.sum())
+        elsewhere &= ~alone
+    counts[_elsewhere(here.ask)] = int(elsewhere.sum())
     offered = here.reach_when_empty.together(here.offered)
     return Shortfall(
         here.ask.count,

@@ -312,11 +312,10 @@ def _nowhere(fleet: Fleet, ask: Ask, count: Ints, offered: Ints, why: _Why) -> N
 
 def _node_limits(window: Window, ask: Ask) -> tuple[Ints | None, Ints | None]:
     """The pieces for which each node has cpu and memory: what is free of them, and in all. None: for any."""
-    cpu, ram = window.node_free
-    nodes = window.fleet.nodes
-    free = _pieces(ask, cpu, ram)
-    if free is None:
+    if not ask.node_cpu_milli and not ask.node_memory_mib:
         return None, None
+    nodes = window.fleet.nodes
+    free = _pieces(ask, *window.node_free)
     has = (
         np.array([NEVER if node.cpu_milli is None else node.cpu_milli for node in nodes], dtype=np.int64),
         np.array([NEVER if node.memory_mib is None else node.memory_mib for node in nodes], dtype=np.int64),
@@ -324,10 +323,9 @@ def _node_limits(window: Window, ask: Ask) -> tuple[Ints | None, Ints | None]:
     return free, _pieces(ask, *has)
 
 
-def _pieces(ask: Ask, cpu: Ints, ram: Ints) -> Ints | None:
+def _pieces(ask: Ask, cpu: Ints, ram: Ints) -> Ints:
     wanted = [(cpu, ask.node_cpu_milli), (ram, ask.node_memory_mib)]
-    limits = [np.maximum(free, 0) // each for free, each in wanted if each]
-    return None if not limits else np.minimum.reduce(limits)
+    return np.minimum.reduce([np.maximum(free, 0) // each for free, each in wanted if each])
 
 
 def _least(one: Ints | None, other: Ints | None) -> Ints | None:

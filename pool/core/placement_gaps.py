@@ -57,15 +57,18 @@ def gaps(field: Field, places: Ints) -> tuple[Floats, Floats]:
 def slice_gaps(field: Field, places: Ints, masks: Ints, lasting: int) -> Floats:
     """The cost of the gaps that a booking of these slices leaves there; for a few places."""
     on, start, end = field.fleet.on, field.window.start, field.window.end
-    before, after = np.empty(len(places)), np.empty(len(places))
-    for n, (place, mask) in enumerate(zip(places.tolist(), masks.tolist(), strict=True)):
-        part = on.on(place)
-        same = (on.mask[part] & mask) != 0
-        ends, starts = on.end[part][same], on.start[part][same]
-        before[n] = float(start) - ends[ends <= start].max(initial=min(field.now, start))
-        after[n] = starts[starts >= end].min(initial=NEVER) - float(end)
-    after[after >= NEVER - float(end)] = np.inf
-    return cost_of_gaps(before, after, float(end) - start, lasting)
+    first, last = np.searchsorted(on.at, places), np.searchsorted(on.at, places, side="right")
+    number = last - first
+    spot = np.repeat(np.arange(len(places)), number)
+    row = np.arange(number.sum()) + np.repeat(first - (np.cumsum(number) - number), number)
+    same = (on.mask[row] & masks[spot]) != 0
+    spot, ends, starts = spot[same], on.end[row[same]], on.start[row[same]]
+    before = np.full(len(places), min(field.now, start))
+    np.maximum.at(before, spot[ends <= start], ends[ends <= start])
+    after = np.full(len(places), NEVER)
+    np.minimum.at(after, spot[starts >= end], starts[starts >= end])
+    left = np.where(after == NEVER, np.inf, after - float(end))
+    return cost_of_gaps(float(start) - before, left, float(end) - start, lasting)
 
 
 def outlasting(field: Field, places: Ints) -> Floats:

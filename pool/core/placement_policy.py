@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -59,6 +59,7 @@ class Policy:
         self.mix = mix
         self.lasting = lasting
         self._worth: dict[tuple[Use, tuple[Model, ...]], Worth] = {}
+        self._steps: dict[tuple[str, int, tuple[Profile, ...]], Callable[[int], int]] = {}
         self._slices: dict[tuple[str, int, tuple[Profile, ...]], SliceWorth] = {}
 
     def worth(self, use: Use, models: Sequence[Model]) -> Worth:
@@ -73,6 +74,19 @@ class Policy:
         if key not in self._slices:
             self._slices[key] = SliceWorth(self.mix, model, grid, profiles)
         return self._slices[key]
+
+    def steps(self, model: str, grid: int, profiles: tuple[Profile, ...]) -> Callable[[int], int]:
+        """What one mask of free slices is worth, in whole numbers of STEP."""
+        key = (model, grid, profiles)
+        if key not in self._steps:
+            worth = self.slices(*key)
+
+            @lru_cache(maxsize=1 << 13)
+            def steps(free: int) -> int:
+                return round(float(worth.of(np.array([free]))[0]) / STEP)
+
+            self._steps[key] = steps
+        return self._steps[key]
 
     def _part(self, use: Use) -> Mix:
         forms = _FORMS.get(use)

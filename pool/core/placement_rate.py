@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -122,6 +123,7 @@ class Rates:
         if len(possible) > 1 and self.worth.pressure(0.0).any():
             self.pressure = self.worth.pressure(fullness(field))
         self.switches = switching(field)
+        self._steps: dict[int, Callable[[int], int]] = {}
         self._lasting = policy.lasting * policy.mix.slices.horizon
         #: What the weights of a GPU's stretches sum to (worth_mig.stretches), so that losses are in GPUs.
         self._weight = 1 - np.exp((field.window.start - float(field.window.end)) / self._lasting)
@@ -140,9 +142,11 @@ class Rates:
         """What free slices of this GPU are worth, in steps of STEP; None where taking any loses nothing."""
         if has_media_gone(self.field.window, np.array([place]))[0]:
             return None
-        gpu = self.field.sort_at(place).gpu
-        worth = self.policy.slices(gpu.model, gpu.grid, gpu.profiles)
-        return lambda free: round(float(worth.of(np.array([free]))[0]) / STEP)
+        sort = int(self.field.kind[place])
+        if sort not in self._steps:
+            gpu = self.field.sorts[sort].gpu
+            self._steps[sort] = self.policy.steps(gpu.model, gpu.grid, gpu.profiles)
+        return self._steps[sort]
 
     def _spots(self, places: Ints, loss: Floats, *, charge: int, gaps: Floats, rank: int = 0) -> Spots:
         """One spot on each GPU, on the whole of its grid."""
@@ -164,7 +168,7 @@ class Rates:
     def _slices(self, sort: Sort, profile: Profile, places: Ints) -> Spots:
         grid, window, fleet = sort.gpu.grid, self.field.window, self.field.fleet
         worth = self.policy.slices(sort.gpu.model, grid, sort.gpu.profiles)
-        loss = worth.loss(profile, self._stretches(places)) / self._weight
+        loss = worth.loss(profile, self._stretches_of(places)) / self._weight
         free = window.free[places]
         if profile.media is Media.ALL:
             loss = np.where(np.isfinite(loss), worth.of(free)[:, None], np.inf)
@@ -187,14 +191,25 @@ class Rates:
             stays=none,
         )
 
-    def _stretches(self, places: Ints) -> Stretches:
-        """What is free of these GPUs while the ask would last."""
-        window = self.field.window
-        row = np.full(len(self.field.fleet.id), -1, dtype=np.int64)
+    def _stretches_of(self, places: Ints) -> Stretches:
+        """What is free of these GPUs of one sort while the ask would last."""
+        every, row, first = self._stretches
+        a, b = row[places[0]], row[places[-1]] + 1
+        part = slice(int(first[a]), int(first[b]))
+        return Stretches(every.row[part] - a, every.free[part], every.weight[part])
+
+    @cached_property
+    def _stretches(self) -> tuple[Stretches, Ints, Ints]:
+        """Of all GPUs with room, sort after sort; the row of each place, and where each row begins."""
+        window, number = self.field.window, len(self.field.fleet.id)
+        places = np.concatenate([places for _, places in self.field.fitting()])
+        row = np.full(number, -1, dtype=np.int64)
         row[places] = np.arange(len(places))
         there = np.flatnonzero(row[window.at] >= 0)
         taken = Taken(row[window.at[there]], window.mask[there], window.starts[there], window.ends[there])
-        return stretches(self.field.fleet.full[places], taken, window.start, window.end, self._lasting)
+        full = self.field.fleet.full[places]
+        every = stretches(full, taken, window.start, window.end, self._lasting)
+        return every, row, np.searchsorted(every.row, np.arange(len(places) + 1))
 
     def _shares(self, sort: Sort, portion: Portion, places: Ints) -> Spots:
         ledgers, window = sort.gpu.ledgers, self.field.window

@@ -121,9 +121,9 @@ def _segments(filling: _Filling, units: Sequence[Unit], number: int, size: int) 
     for unit in units:
         cells.setdefault(unit.cell, []).append(unit)
     while number:
-        offers = {cell: _pieces(filling, of_it) // size for cell, of_it in cells.items()}
-        best = min(offers, key=lambda cell: _cell_rank(filling, cells[cell], offers[cell], number, cell))
-        taken = min(number, offers[best])
+        offers = {cell: _pieces(filling, of_it) for cell, of_it in cells.items()}
+        best = min(offers, key=lambda c: (*_cell_rank(filling, cells[c], offers[c], number, size), c))
+        taken = min(number, offers[best] // size)
         filling.fill(cells.pop(best), taken * size)
         number -= taken
 
@@ -136,8 +136,9 @@ def _pieces(filling: _Filling, units: Sequence[Unit]) -> int:
 
 
 def _cell_rank(
-    filling: _Filling, units: Sequence[Unit], offer: int, wanted: int, cell: int
+    filling: _Filling, units: Sequence[Unit], pieces: int, wanted: int, size: int
 ) -> tuple[bool, int, int, int]:
+    segments = pieces // size
+    enough = segments >= wanted
     worn = sum(filling.worn.get((seat.gpu.id, 0), 0) for unit in units for seat in unit.seats)
-    enough = offer >= wanted
-    return (not enough, worn if enough else 0, offer if enough else -offer, cell)
+    return (not enough, worn if enough else 0, 0 if enough else -segments, pieces)
