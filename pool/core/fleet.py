@@ -132,9 +132,10 @@ class Fleet(Inventory):
         """The rows of this part that count in a window, and which of them only because they are not clean."""
         starts, ends = self.on.start[part], self.on.end[part]
         there = (starts < end) & (ends > start)
-        over = ends <= min(now, start) if clean else np.zeros(len(ends), dtype=np.bool_)
-        which = np.flatnonzero(there | over)
-        over = over[which]
+        if clean:
+            there |= ends <= min(now, start)
+        which = np.flatnonzero(there)
+        over = ends[which] <= min(now, start)
         which += part.start or 0
         if without is not None:
             other = (self.on.field("reservation", which) != halves(without)).any(axis=1)
@@ -194,12 +195,11 @@ class Fleet(Inventory):
         `gone` are no longer in the pool. Rows of other GPUs are not looked at.
         """
         new = with_cards(self, cards, gone)
-        touched = np.array([new.places[card.id] for card in cards], dtype=np.int64)
-        moved = None
+        on = self.on
         if not np.array_equal(new.id, self.id):
-            moved = np.array([new.places.get(int(pk), -1) for pk in self.id], dtype=np.int64)
-            touched = np.array([self.places[c.id] for c in cards if c.id in self.places], dtype=np.int64)
-        on = self.on.replaced(touched, *_placed(new, rows), moved)
+            on = on.moved(np.array([new.places.get(pk, -1) for pk in self.id.tolist()], dtype=np.int64))
+        touched = np.array([new.places[card.id] for card in cards], dtype=np.int64)
+        on = on.replaced(touched, *_placed(new, rows))
         if new is self:
             return replace(self, on=on)
         parts = {name: getattr(new, name) for name in Inventory.__dataclass_fields__}
@@ -264,11 +264,10 @@ def _usable(known: Inventory, stale: frozenset[int]) -> Bools:
 
 def _placed(known: Inventory, rows: Records) -> tuple[Ints, Records]:
     """The place of each row's GPU, and the rows that have one."""
-    by_id = np.argsort(known.id, kind="stable")
-    ids = known.id[by_id]
-    found = np.minimum(np.searchsorted(ids, rows["gpu"]), max(0, len(ids) - 1))
-    here = ids[found] == rows["gpu"] if len(ids) else np.zeros(len(rows), dtype=np.bool_)
-    return (by_id[found[here]], rows[here]) if len(ids) else (np.empty(0, dtype=np.int64), rows[here])
+    ids, which = np.unique(rows["gpu"], return_inverse=True)
+    at = np.array([known.places.get(pk, -1) for pk in ids.tolist()], dtype=np.int64)[which]
+    here = at >= 0
+    return (at, rows) if here.all() else (at[here], rows[here])
 
 
 def of_views(views: Iterable[GpuView]) -> Fleet:

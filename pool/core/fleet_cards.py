@@ -138,7 +138,7 @@ def with_cards(old: Inventory, cards: Sequence[Card], gone: Collection[int] = ()
     changed = [
         (place, card)
         for place, card in zip(places, cards, strict=True)
-        if place is None or old.cards[place] != card
+        if place is None or (old.cards[place] is not card and old.cards[place] != card)
     ]
     lost = old.places.keys() & set(gone)
     if not changed and not lost:

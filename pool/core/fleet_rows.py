@@ -62,7 +62,7 @@ MEDIA: tuple[Media | None, ...] = (None, Media.DEFAULT, Media.EXT, Media.ALL, Me
 #: What the code in `klass` means: a shapes.Class, or (0) that there is none.
 CLASSES: tuple[str, ...] = ("", "online", "interactive", "batch")
 
-#: Rows in a book beside those that are in use, before it is written anew.
+#: The least room in a book for what comes.
 _SPARE = 4096
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
@@ -106,28 +106,32 @@ def span_of(number: int) -> tuple[int, int]:
 
 
 class _Book:
-    """Records by number: only added to, so that whoever knows a number can read on without a lock."""
+    """Records by number: only added to, so that whoever knows a number can read on without a lock.
+
+    It begins with room for as many again: what is not written yet costs no memory.
+    """
 
     def __init__(self, records: Records) -> None:
         self._lock = Lock()
-        self._used = len(records)
-        self.records = records
-
-    @property
-    def used(self) -> int:
-        return self._used
+        self.used = len(records)
+        self.records = np.empty(2 * len(records) + _SPARE, dtype=ROW)
+        self.records[: self.used] = records
 
     def add(self, records: Records) -> int:
-        """The number of the first of these; a reader's view of older ones stays as it was."""
+        """The number of the first of these; what a reader knows of older ones stays as it was."""
         with self._lock:
-            first, needed = self._used, self._used + len(records)
+            first, needed = self.used, self.used + len(records)
             if needed > len(self.records):
-                grown = np.empty(needed + needed // 2 + _SPARE, dtype=ROW)
+                grown = np.empty(2 * needed, dtype=ROW)
                 grown[:first] = self.records[:first]
                 self.records = grown
             self.records[first:needed] = records
-            self._used = needed
+            self.used = needed
             return first
+
+    def is_full(self) -> bool:
+        """Whether it is time for a new one, with only what is still in use."""
+        return len(self.records) - self.used < _SPARE // 2
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -164,36 +168,27 @@ class Rows:
         first, last = np.searchsorted(self.at, (place, place + 1))
         return slice(int(first), int(last))
 
-    def replaced(self, places: Ints, at: Ints, records: Records, moved: Ints | None = None) -> Rows:
-        """What is on the GPUs at `places` is now `records`, each at the place in `at`.
-
-        `moved`: for every place that there was, where its GPU is now (-1: it has gone).
-        """
-        stay = np.ones(int(self.at[-1]) + 1 if len(self.at) else 0, dtype=np.bool_)
-        stay[places[places < len(stay)]] = False
-        keep = np.flatnonzero(stay[self.at] if moved is None else stay[self.at] & (moved[self.at] >= 0))
-        kept = self.at[keep] if moved is None else moved[self.at[keep]]
+    def replaced(self, places: Ints, at: Ints, records: Records) -> Rows:
+        """What is on the GPUs at `places` is now `records`, each at the place in `at`; the rest stays."""
+        places = np.unique(places)
         order = _ordered(at, records)
         at, records = at[order], records[order]
-        if moved is not None:  # the order of the places may be another one
-            again = np.argsort(kept, kind="stable")
-            keep, kept = keep[again], kept[again]
         fresh = np.arange(len(at)) + self._book.add(records)
-        into = np.searchsorted(kept, at) + np.arange(len(at))
-        room = np.ones(len(kept) + len(at), dtype=np.bool_)
-        room[into] = False
-        rows = Rows(
-            *(
-                _spliced(room, into, old, new)
-                for old, new in zip(
-                    (kept, self.start[keep], self.end[keep], self.mask[keep], self._number[keep]),
-                    (at, *_hot(records), fresh),
-                    strict=True,
-                )
-            ),
-            self._book,
-        )
-        return rows._afresh() if self._book.used > 2 * len(rows) + _SPARE else rows
+        # Whole stretches are copied: the places are few, and the rows many.
+        gaps = np.searchsorted(self.at, places), np.searchsorted(self.at, places, side="right")
+        parts = np.searchsorted(at, places), np.searchsorted(at, places, side="right")
+        cuts = [*zip(*(one.tolist() for one in (*gaps, *parts)), strict=True)]
+        old = (self.at, self.start, self.end, self.mask, self._number)
+        new = (at, *_hot(records), fresh)
+        rows = Rows(*(_spliced(was, now, cuts) for was, now in zip(old, new, strict=True)), self._book)
+        return rows._afresh() if self._book.is_full() else rows
+
+    def moved(self, to: Ints) -> Rows:
+        """The same when the GPU at each place is at another (-1: it has gone)."""
+        keep = np.flatnonzero(to[self.at] >= 0)
+        keep = keep[np.argsort(to[self.at[keep]], kind="stable")]
+        at, number = to[self.at[keep]], self._number[keep]
+        return Rows(at, self.start[keep], self.end[keep], self.mask[keep], number, self._book)
 
     def _afresh(self) -> Rows:
         """The same with a book that holds nothing else."""
@@ -209,9 +204,10 @@ def _hot(records: Records) -> tuple[Ints, Ints, Ints]:
     return records["start"].copy(), records["end"].copy(), records["mask"].copy()
 
 
-def _spliced(room: Bools, into: Ints, old: Ints, new: Ints) -> Ints:
-    """`old` where there is room for it, and `new` at its own positions."""
-    both = np.empty(len(room), dtype=np.int64)
-    both[room] = old
-    both[into] = new
-    return both
+def _spliced(old: Ints, new: Ints, cuts: list[tuple[int, int, int, int]]) -> Ints:
+    """`old`, in which from..until of each cut is replaced by that part of `new`."""
+    pieces, done = [], 0
+    for since, until, first, last in cuts:
+        pieces += (old[done:since], new[first:last])
+        done = until
+    return np.concatenate((*pieces, old[done:]))

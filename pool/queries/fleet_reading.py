@@ -74,7 +74,7 @@ _ON_GPUS = "alloc.gpu_id = ANY('{%s}'::bigint[])"
 _IN_POOL = """alloc.gpu_id IN (
     SELECT its.id FROM pool_gpu its JOIN pool_node node ON node.id = its.node_id WHERE node.pool_id = %d)"""
 
-#: The columns of _ROWS, as PostgreSQL sends them: each after its length.
+#: The columns of _ROWS, as PostgreSQL sends them.
 _SENT = (
     ("gpu", ">i8"),
     ("start", ">i8"),
@@ -99,10 +99,10 @@ _SENT = (
     ("team", ">i8"),
     ("reservation", ">i8", (2,)),
 )
-_TIMES = ("start", "end", "since", "until")
+TIMES = ("start", "end", "since", "until")
 _HEADER, _TRAILER = 19, 2
 #: PostgreSQL counts from 2000, in microseconds.
-_EPOCH = 946_684_800_000_000
+EPOCH = 946_684_800_000_000
 
 _ACCOUNTS = """
 SELECT DISTINCT hashtextextended(mps_user, 0), mps_user FROM pool_allocation
@@ -133,7 +133,7 @@ def rows_of(pool_id: int, gpu_ids: list[int] | None) -> Records:
         connection.wrap_database_errors,
         cursor.copy(_ROWS.format(these=these)) as copy,
     ):
-        return _records(b"".join(copy))
+        return records(b"".join(copy))
 
 
 def accounts_on(rows: Records, known: Mapping[int, str]) -> Mapping[int, str]:
@@ -151,28 +151,34 @@ def _fetch(sql: str, wanted: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def _records(sent: bytes) -> Records:
-    """The rows in a binary COPY whose columns all have one width."""
-    kinds = [np.dtype((one[1], one[2])) if len(one) > 2 else np.dtype(one[1]) for one in _SENT]
+def _width() -> np.dtype[np.void]:
     fields: list[Any] = [("n", ">i2")]
-    for one, kind in zip(_SENT, kinds, strict=True):
-        fields += [(f"{one[0]} is", ">i4"), (one[0], kind)]
-    width = np.dtype(fields)
-    number, rest = divmod(len(sent) - _HEADER - _TRAILER, width.itemsize)
+    for name, *kind in _SENT:
+        fields += [(f"{name} is", ">i4"), (name, *kind)]
+    return np.dtype(fields)
+
+
+#: One row as it is sent: how many columns it has, then each after its length.
+SENT = _width()
+
+
+def records(sent: bytes) -> Records:
+    """The rows in a binary COPY whose columns all have one width."""
+    number, rest = divmod(len(sent) - _HEADER - _TRAILER, SENT.itemsize)
     if rest:
         raise ValueError("the rows are not as wide as expected")
-    told = np.frombuffer(sent, dtype=width, count=number, offset=_HEADER)
+    told = np.frombuffer(sent, dtype=SENT, count=number, offset=_HEADER)
     rows = np.zeros(number, dtype=ROW)
     for name in ROW.names or ():
         if name != "mask":
-            rows[name] = _since_1970(told[name]) if name in _TIMES else told[name]
+            rows[name] = _since_1970(told[name]) if name in TIMES else told[name]
     rows["mask"] = masks(told["first"].astype(np.int64), told["size"].astype(np.int64))
     return rows
 
 
 def _since_1970(told: NDArray[np.int64]) -> NDArray[np.int64]:
     times = told.astype(np.int64)
-    return np.where((times == ALWAYS) | (times == NEVER), times, times + _EPOCH)
+    return np.where((times == ALWAYS) | (times == NEVER), times, times + EPOCH)
 
 
 # --- Cards --------------------------------------------------------------------
