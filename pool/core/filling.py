@@ -84,9 +84,10 @@ class Filling:
         """Where the ask goes: the least loss and pressure on its model; None only where it fits nowhere."""
         known = self.losses(kind)
         cost = known.loss
-        if kind.gpus:
+        pressure = self._rating.pressure(self.fullness)
+        if kind.gpus and pressure.any():
             taken = np.minimum(self._parts(kind), WHOLE) * kind.gpus / WHOLE
-            cost = cost + (self._rating.pressure(self.fullness) * taken)[self.nodes.model]
+            cost = cost + (pressure * taken)[self.nodes.model]
         row = int(np.argmin(np.rint(cost / _STEP)))
         return Place(row, int(known.gpu[row])) if np.isfinite(cost[row]) else None
 
@@ -133,7 +134,8 @@ class Filling:
             loss = each[np.arange(len(gpu)), gpu]
         else:
             loss = self._rating.whole(nodes, kind.gpus, cpu, ram)
-        return np.where(parts <= WHOLE, loss, np.inf), gpu
+        loss[parts > WHOLE] = np.inf
+        return loss, gpu
 
     def _parts(self, kind: Kind) -> Ints:
         """[models] what it takes of one GPU's memory, in thousandths; above `WHOLE` where it may not be."""
