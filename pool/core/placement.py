@@ -83,7 +83,8 @@ def candidates(
     fleet = gpus if isinstance(gpus, Fleet) else of_views(gpus)
     now = now or period.start
     found: list[Candidate] = []
-    for one in alternatives(ask):
+    asks = alternatives(ask)
+    for one in asks:
         here = field(
             fleet,
             one,
@@ -96,7 +97,7 @@ def candidates(
             avoid=avoid,
         )
         found += choose(here, policy or prior(), limit, own)
-    if len(found) > limit:
+    if len(asks) > 1:
         found.sort(key=lambda candidate: (not candidate.why.stays, candidate.charge_milli, candidate.cost))
     return found[: max(1, limit)]
 

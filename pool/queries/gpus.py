@@ -273,6 +273,7 @@ def against_use(gpu: Gpu, use: str, sharing: str) -> str | None:
     """Why a GPU that is there cannot be used so: not_mig_capable, update_needed, not_offered."""
     if use == Gpu.Use.MIG and not gpu.mig_capable:
         return "not_mig_capable"
-    if use == Gpu.Use.SHARE and gpu.node.wire < wire.WIRE:
+    shares = use == Gpu.Use.SHARE or (use == Gpu.Use.AUTO and bool(sharing))
+    if shares and gpu.node.wire < wire.WIRE:
         return "update_needed"
-    return "not_offered" if use == Gpu.Use.SHARE and sharing not in gpu.node.sharing_offered else None
+    return "not_offered" if shares and sharing not in gpu.node.sharing_offered else None

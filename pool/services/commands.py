@@ -102,11 +102,12 @@ def layouts(gpus: Collection[Gpu]) -> dict[int, wire.Layout]:
 
 
 def _layout(gpu: Gpu, held: tuple[wire.Held, ...], several: Collection[int]) -> wire.Layout:
-    is_mig = gpu.use == Gpu.Use.MIG
+    is_mig = _is_mig(gpu, held)
+    shared = gpu.use == Gpu.Use.SHARE or any(one.share is not None for one in held)
     return wire.Layout(
         mig=is_mig,
         held=held,
-        sharing=cast(wire.Sharing, gpu.sharing) if gpu.use == Gpu.Use.SHARE else None,
+        sharing=cast(wire.Sharing, gpu.sharing) if shared else None,
         multi_user=gpu.node.pool_id in several,
         access=cast(wire.Access, gpu.node.access),
         prohibited=not is_mig and gpu.node.access != "advisory",
@@ -114,9 +115,18 @@ def _layout(gpu: Gpu, held: tuple[wire.Held, ...], several: Collection[int]) -> 
     )
 
 
+def _is_mig(gpu: Gpu, held: tuple[wire.Held, ...]) -> bool:
+    """The mode it shall be in: of any use, that of who holds it; while nobody does, it stays as it is."""
+    if gpu.use != Gpu.Use.AUTO:
+        return bool(gpu.use == Gpu.Use.MIG)
+    if held:
+        return any(one.profile_id is not None for one in held)
+    return bool((gpu.wanted or {}).get("mig"))
+
+
 def _several_users(gpus: Collection[Gpu]) -> set[int]:
     """The pools of GPUs with MPS that let one server serve several accounts."""
-    asked = {gpu.node.pool_id for gpu in gpus if gpu.use == Gpu.Use.SHARE and gpu.sharing == Gpu.Sharing.MPS}
+    asked = {gpu.node.pool_id for gpu in gpus if gpu.sharing == Gpu.Sharing.MPS}
     if not asked:
         return set()
     return set(Pool.objects.filter(pk__in=asked, mps_multi_user=True).values_list("pk", flat=True))

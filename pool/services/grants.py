@@ -13,10 +13,11 @@ from psycopg.types.range import Int4Range, TimestamptzRange
 
 from pool.core import mig
 from pool.core.period import Period
-from pool.core.placement import Pick, Portion
-from pool.core.shapes import ALL_PCT, ask_json
-from pool.core.states import Reason, State
-from pool.models import Allocation, Pool, Reservation
+from pool.core.placement import SWITCH, Pick, Portion
+from pool.core.shapes import ALL_PCT, GpuAsk, ask_json
+from pool.core.states import HOLDING, Reason, State
+from pool.core.topology import channel
+from pool.models import Allocation, Gpu, Pool, Reservation
 from pool.models.reservations import SHARED, new_id
 from pool.services import commands, events, locks
 from pool.services.plans import Plan, Wanted
@@ -39,6 +40,7 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
         created_at=wish.now,
         charge_milli=sum(pick.charge_milli for pick in plan.picks),
         hold_until=wish.hold_until,
+        imex_channel=_channel(wish, pool, plan),
         visibility=wish.visibility,
         restartable=wish.restartable,
     )
@@ -57,6 +59,20 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
     if goes:
         commands.issue(locks.gpus(row.gpu_id for row in rows), wish.now)
     return reservation
+
+
+def _channel(wish: Wish, pool: Pool, plan: Plan) -> int | None:
+    """The IMEX channel by which its GPUs on several nodes share memory, at that time nobody else's; else None."""
+    ask = wish.wanted.ask
+    if not isinstance(ask, GpuAsk) or not ask.same_nvlink_domain:
+        return None
+    ids = [pick.gpu_id for pick in plan.picks]
+    if Gpu.objects.filter(pk__in=ids).values("node_id").distinct().count() < 2:
+        return None
+    others = Reservation.objects.filter(
+        pool=pool, state__in=HOLDING, imex_channel__isnull=False, period__overlap=_range(wish.wanted.blocked)
+    )
+    return channel(list(others.values_list("imex_channel", flat=True)))
 
 
 def _first_state(wish: Wish, pool: Pool, plan: Plan) -> tuple[State, Reason, bool]:
@@ -87,8 +103,10 @@ def allocate(
                 model=pick.model,
                 span=Int4Range(pick.start, pick.start + pick.size),
                 period=_range(wanted.period),
-                blocked=_range(wanted.blocked),
+                blocked=_range(_blocked(wanted.blocked, pick)),
                 holds=True,
+                cpu_milli=pick.cpu_milli,
+                ram_mib=pick.ram_mib,
                 charge_milli=pick.charge_milli,
                 wanted_at=wanted_at,
                 **_kind(pick, key),
@@ -96,6 +114,11 @@ def allocate(
         )
     Allocation.objects.bulk_create(rows)
     return rows
+
+
+def _blocked(period: Period, pick: Pick) -> Period:
+    """With the time before it in which the GPU changes its mode, where it has to."""
+    return Period(period.start - SWITCH, period.end) if pick.switch else period
 
 
 def _kind(pick: Pick, key: UUID) -> dict[str, Any]:

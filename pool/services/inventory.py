@@ -97,10 +97,10 @@ def _exclude(rows: Collection[Gpu], excluded: bool, actor: User | None, now: dat
 def set_use(
     *, actor: User | None, gpus: Collection[str], use: str, sharing: str = "", now: datetime
 ) -> list[Gpu]:
-    """Offer these GPUs (by UUID) as slices ("mig"), whole ("whole"), or in shares ("share").
+    """Offer these GPUs (by UUID) as slices ("mig"), "whole", in shares ("share"), or as is asked ("auto").
 
-    `sharing` says how shares are kept apart: "mps", "hami" or "timeslice"; it is
-    needed for them, and for nothing else. Refuses with FORBIDDEN, NOT_FOUND,
+    `sharing` says how shares are kept apart: "mps", "hami" or "timeslice"; it is needed for
+    them, lets an "auto" one give shares, and goes with nothing else. Refuses with FORBIDDEN, NOT_FOUND,
     INVALID, and with WRONG_STATE when a GPU has bookings, now or later: they were
     made for its present use.
     """
@@ -125,7 +125,7 @@ def _check_use(use: str, sharing: str) -> None:
         raise invalid("/use", "not_a_choice", choices=list(Gpu.Use.values))
     if use == Gpu.Use.SHARE and sharing not in Gpu.Sharing.values:
         raise invalid("/sharing", "not_a_choice", choices=list(Gpu.Sharing.values))
-    if use != Gpu.Use.SHARE and sharing:
+    if use not in (Gpu.Use.SHARE, Gpu.Use.AUTO) and sharing:
         raise invalid("/sharing", "not_together", other="use")
 
 
