@@ -69,28 +69,14 @@ def book(
     """Grant `ask` for the whole time, all or nothing.
 
     `start` None is now; exactly one of `end` and `duration`, 1 minute to 366 days. Only a lead may
-    name another `owner`, a username of the team. `restartable` None: where it is batch. `free_until`: placed
-    where it could be extended until then, if there is such a place. A `claim` that
-    was carried out before answers its first result (`replayed`). Refuses with NOT_FOUND, FORBIDDEN,
-    INVALID, NO_CAPACITY (asked, free, offered, counts, first_time), QUOTA_EXCEEDED (cap, used, asked),
+    name another `owner`, a username of the team. `restartable` None: where it is batch. `free_until`:
+    placed where it could be extended until then, if there is such a place. A `claim` that was carried
+    out before answers its first result (`replayed`). Refuses with NOT_FOUND, FORBIDDEN, INVALID,
+    NO_CAPACITY (asked, free, offered, counts, first_time), QUOTA_EXCEEDED (cap, used, asked),
     KEY_REUSED, IN_PROGRESS, BUSY; then nothing is written.
     """
-    asked = Asked(
-        actor,
-        team,
-        pool,
-        title,
-        ask,
-        start,
-        end,
-        duration,
-        klass,
-        owner,
-        visibility,
-        restartable,
-        now,
-        free_until,
-    )
+    what, when = (actor, team, pool, title, ask), (start, end, duration)
+    asked = Asked(*what, *when, klass, owner, visibility, restartable, now, free_until)
     return grant(asked, claim)
 
 

@@ -53,23 +53,8 @@ def hold(
 
     Refuses as `book` does, and with ONE_HOLD (reservation, hold_until) while its actor holds another.
     """
-    asked = Asked(
-        actor,
-        team,
-        pool,
-        title,
-        ask,
-        start,
-        end,
-        duration,
-        klass,
-        owner,
-        visibility,
-        restartable,
-        now,
-        free_until,
-        LASTS,
-    )
+    what, when = (actor, team, pool, title, ask), (start, end, duration)
+    asked = Asked(*what, *when, klass, owner, visibility, restartable, now, free_until, LASTS)
     _let_go(actor, now)
     try:
         return booking.grant(asked, claim)

@@ -105,7 +105,7 @@ def _search(snap: Snapshot, wish: Wish, window: Period) -> offers.Search:
             plan = plans.choose(snap, asked)[0]
         except (NoRoom, Refusal):
             return None
-        return Placed(plan.picks)
+        return Placed(plan.picks, plan.cost)
 
     return queries.search(snap, sought, place)
 

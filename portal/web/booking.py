@@ -24,7 +24,7 @@ from pool.services import reservations, wishes
 from pool.services.plans import Wanted
 from portal.errors import Problem, problem
 from portal.htmx import PageRequest, render
-from portal.web import keys, words
+from portal.web import keys, offers, words
 from portal.web import room as rooms
 from portal.web.forms import BookForm, Choices, Offered, summary
 from portal.web.frame import done, page
@@ -48,8 +48,11 @@ def book(request: PageRequest) -> HttpResponse:
     form = _form(request, request.POST)
     if not form.is_valid():
         return _page(request, form, summary(form))
+    if request.POST.get("offers"):
+        return _page(request, form, times=offers.times(request, form))
+    chosen = request.POST.get("hold", "")
     try:
-        made = _book(request, form)
+        made = offers.hold(request, form, chosen) if chosen else _book(request, form)
     except Refusal as refusal:
         if refusal.code in (Code.FORBIDDEN, Code.NOT_FOUND):
             raise
@@ -57,7 +60,7 @@ def book(request: PageRequest) -> HttpResponse:
         form.refuse(refused)
         return _page(request, form, summary(form, refused))
     if not getattr(made, "replayed", False):
-        done(request, _("Booked."))
+        done(request, offers.KEPT if chosen else _("Booked."))
     return HttpResponseRedirect(reverse("reservation", args=[made.pk]))
 
 
@@ -91,9 +94,11 @@ def room(request: PageRequest) -> HttpResponse:
     return render(request, "reservations/book.html", _context(request, form), part="room")
 
 
-def _page(request: PageRequest, form: BookForm, refused: Problem | None = None) -> HttpResponse:
+def _page(
+    request: PageRequest, form: BookForm, refused: Problem | None = None, times: offers.Times | None = None
+) -> HttpResponse:
     """The form with what was typed, and a new key: sending again what was refused is a new request."""
-    context = {**_context(request, form), "problem": refused, "key": keys.new()}
+    context = {**_context(request, form), "problem": refused, "key": keys.new(), "times": times}
     return render(request, "reservations/book.html", context, status=refused.status if refused else 200)
 
 
@@ -183,9 +188,9 @@ def _what(pool: Pool) -> tuple[Choices, frozenset[str]]:
     ]
     if whole:
         groups.append((_("Whole GPUs"), [(f"gpu:{model}", _whole_words(model)) for model in whole]))
-    offers = shares.offered(pool)
-    if offers:
-        groups.append((_("Shares of a GPU"), _shares(offers)))
+    shared_gpus = shares.offered(pool)
+    if shared_gpus:
+        groups.append((_("Shares of a GPU"), _shares(shared_gpus)))
     return groups, frozenset(row.name for row in rows)
 
 
@@ -207,13 +212,13 @@ def _whole_words(model: str) -> str:
     return f"{model} – {gib(known.total_memory_mib)}"
 
 
-def _shares(offers: Sequence[shares.Offer]) -> list[tuple[str, str]]:
+def _shares(offered: Sequence[shares.Offer]) -> list[tuple[str, str]]:
     """Each model and kind, and before them each kind that several models have."""
-    kinds = [one.sharing for one in offers]
+    kinds = [one.sharing for one in offered]
     several = [kind for kind in Sharing if kinds.count(kind) > 1]
     anywhere = [(f"share:{kind}", _kind_words(_("any model"), kind)) for kind in several]
     return anywhere + [
-        (f"share:{one.sharing}@{one.model}", _kind_words(_share_words(one), one.sharing)) for one in offers
+        (f"share:{one.sharing}@{one.model}", _kind_words(_share_words(one), one.sharing)) for one in offered
     ]
 
 

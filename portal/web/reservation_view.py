@@ -167,6 +167,13 @@ def steps(view: ReservationView) -> tuple[Step, ...]:
     """Booked, starting, active, ended: with the times that are known, and where it is."""
     booked = Step(_("Booked"), "done", view.created_at)
     label = str(words.STATES[view.state][0]) if view.state in words.STATES else view.state
+    if view.state == State.HELD:
+        ahead = (
+            Step(_("Booked"), "", None),
+            Step(_("Active"), "", view.start),
+            Step(_("Ended"), "", view.end),
+        )
+        return Step(label, "now", view.created_at), *ahead
     if view.state in BEFORE:
         here = Step(label, "now", None)
         # Who waits has a time only once something fits.

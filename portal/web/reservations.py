@@ -43,7 +43,7 @@ GROUPS: dict[str, frozenset[State]] = {
 }
 
 EXTENDABLE = frozenset({State.SCHEDULED, State.STARTING, State.ACTIVE})
-RELEASABLE = frozenset({State.HELD, State.WAITING, State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED})
+RELEASABLE = EXTENDABLE | {State.HELD, State.WAITING, State.PAUSED}
 
 #: Minutes offered as buttons.
 EXTEND_BY = (30, 60, 240, 1440)
@@ -99,6 +99,7 @@ def _page(request: PageRequest, row: Reservation, refused: Problem | None = None
         "may_extend": _may(request, row, Action.EXTEND_OWN, Action.EXTEND_TEAM) and row.state in EXTENDABLE,
         "may_release": _may(request, row, Action.RELEASE_OWN, Action.RELEASE_TEAM)
         and row.state in RELEASABLE,
+        "may_confirm": row.state == State.HELD and row.booked_by_id == request.user.pk,
         "extend_by": EXTEND_BY,
         "units": list(words.UNITS.items()),
         "problem": refused,
@@ -140,6 +141,20 @@ def extend(request: PageRequest, pk: UUID) -> HttpResponse:
                 return HttpResponseRedirect(reverse("reservation", args=[pk]))
             return _page(request, access.reservation(request.user, pk), _shown(refusal))
     done(request, _("Extended: it ends %(end)s.") % {"end": written(row.period.upper)})
+    return HttpResponseRedirect(reverse("reservation", args=[pk]))
+
+
+@page
+@require_POST
+def confirm(request: PageRequest, pk: UUID) -> HttpResponse:
+    """Book what is held; a second click finds it booked."""
+    row = access.reservation(request.user, pk)
+    if row.state not in EXTENDABLE:
+        try:
+            services.confirm(actor=request.user, reservation_id=pk, now=clock.now())
+        except Refusal as refusal:
+            return _page(request, access.reservation(request.user, pk), _shown(refusal))
+    done(request, _("Booked."))
     return HttpResponseRedirect(reverse("reservation", args=[pk]))
 
 

@@ -26,6 +26,7 @@ urlpatterns = [
     path("book/room/", booking.room, name="room"),
     path("reservations/", reservations.reservations, name="reservations"),
     path("reservations/<uuid:pk>/", reservations.reservation, name="reservation"),
+    path("reservations/<uuid:pk>/confirm/", reservations.confirm, name="confirm"),
     path("reservations/<uuid:pk>/extend/", reservations.extend, name="extend"),
     path("reservations/<uuid:pk>/release/", reservations.release, name="release"),
 ]

@@ -104,6 +104,13 @@ VERBS: Mapping[str, Words] = {
     "reservation.unattributed": _("A process runs there that is nobody's"),
 }
 
+#: What an offer is good for.
+GOODS: Mapping[str, Words] = {
+    "soonest": _("soonest"),
+    "least_fragmenting": _("leaves the most for others"),
+    "longest_extendable": _("can go on for longest"),
+}
+
 CLASSES: Mapping[str, tuple[Words, Words]] = {
     "interactive": (_("Interactive"), _("notebooks, debugging, a person waits")),
     "batch": (_("Batch"), _("training and jobs, may be moved in time")),

@@ -314,3 +314,70 @@ def test_time_slicing_has_to_be_accepted(cast: Cast, milos: Client) -> None:
     assert answer.status_code == 422
     assert 'href="#id_accept_not_enforced"' in page_of(answer)
     assert send(milos, **loose, accept_not_enforced="on").status_code == 302
+
+
+# --- Offers -------------------------------------------------------------------------
+
+
+def offered(client: Client, **typed: str) -> list[str]:
+    """What the buttons of the offers send."""
+    page = page_of(send(client, offers="1", **typed))
+    assert "Times that are free" in page
+    return re.findall(r'name="hold" value="([^"]*)"', page)
+
+
+def test_times_are_offered_for_what_is_typed_and_nothing_is_booked(node: SimNode, milos: Client) -> None:
+    page = page_of(send(milos, offers="1"))
+    assert "soonest · leaves the most for others · can go on for longest ·" in page
+    assert "nothing is booked after it" in page
+    assert 'value="Finetune"' in page
+    assert not Reservation.objects.exists()
+
+
+def test_an_offer_is_held_with_its_button_and_booked_on_its_page(node: SimNode, milos: Client) -> None:
+    answer = send(milos, hold=offered(milos)[0])
+    held = Reservation.objects.get()
+    assert (held.state, held.title) == ("held", "Finetune")
+    assert answer["Location"] == f"/reservations/{held.pk}/"
+    page = page_of(milos.get(answer["Location"]))
+    assert "Held for you. Book it before the time is up." in page
+    assert "It is kept for you until" in page
+    booked = milos.post(f"/reservations/{held.pk}/confirm/")
+    again = milos.post(f"/reservations/{held.pk}/confirm/")
+    assert (booked.status_code, again.status_code) == (302, 302)
+    held.refresh_from_db()
+    assert held.state == "starting"
+    assert "Book it" not in page_of(milos.get(answer["Location"]))
+
+
+def test_what_somebody_else_holds_has_no_button_to_book_it(node: SimNode, milos: Client, lena: User) -> None:
+    send(milos, hold=offered(milos)[0])
+    held = Reservation.objects.get()
+    assert "Book it" not in page_of(browser(lena).get(f"/reservations/{held.pk}/"))
+    assert browser(lena).post(f"/reservations/{held.pk}/confirm/").status_code == 403
+
+
+def test_a_second_hold_is_refused_beside_what_was_typed(node: SimNode, milos: Client) -> None:
+    value = offered(milos)[0]
+    send(milos, hold=value)
+    refused = send(milos, hold=value, key="form-2")
+    assert refused.status_code == 409
+    assert "You hold something already" in page_of(refused)
+    assert send(milos, hold="never|soon", key="form-3").status_code == 400
+
+
+def test_without_an_offer_it_is_said_why(node: SimNode, milos: Client) -> None:
+    QuotaLine.objects.update(cap_milli=100, guaranteed_milli=0)
+    page = page_of(send(milos, offers="1"))
+    assert "Times that are free" in page
+    assert "Over quota" in page
+    assert 'name="hold"' not in page
+
+
+def test_a_hold_that_has_lapsed_says_so(node: SimNode, milos: Client) -> None:
+    send(milos, hold=offered(milos)[0])
+    Reservation.objects.update(hold_until=clock.now())
+    held = Reservation.objects.get()
+    answer = milos.post(f"/reservations/{held.pk}/confirm/")
+    assert answer.status_code == 409
+    assert "The hold has lapsed" in page_of(answer)
