@@ -10,11 +10,13 @@ import heapq
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
 from pool.core.mig import Media, Model, Profile
 from pool.core.mix import Form, Kind, Mix
+from pool.core.selfplay_mig import choose_slices
 from pool.core.worth_mig import SliceWorth, Taken, masks, ranked, stretches
 
 #: How long slices are asked for in the mean, in the unit of the streams (an hour in microseconds).
@@ -141,9 +143,17 @@ def best_fit(state: State, request: Request, options: Sequence[Place]) -> Place:
     return min(options, key=lambda place: (state.free[place[0]].bit_count(), place))
 
 
+@cache
+def worth_of(world: World) -> SliceWorth:
+    """As booking has it, with the mix known beforehand and the parameters chosen for it by self-play."""
+    model = world.model
+    mix = choose_slices(world.mix, model.name, model.grid, world.profiles, world.gpus)
+    return SliceWorth(mix, model.name, model.grid, world.profiles)
+
+
 def gpupool(world: World) -> Policy:
-    """What booking does, with the mix known beforehand."""
-    worth = SliceWorth(world.mix, world.model.name, world.model.grid, world.profiles)
+    """What booking does."""
+    worth = worth_of(world)
     lasting = worth.parameters.horizon * LASTING
     full = (1 << world.model.grid) - 1
 
@@ -162,7 +172,7 @@ def gpupool(world: World) -> Policy:
 
 def blind(world: World) -> Policy:
     """What booking would do if it knew no ends: only what is free now counts."""
-    worth = SliceWorth(world.mix, world.model.name, world.model.grid, world.profiles)
+    worth = worth_of(world)
 
     def choose(state: State, request: Request, options: Sequence[Place]) -> Place:
         gpus = sorted({gpu for gpu, _ in options})

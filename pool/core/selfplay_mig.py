@@ -1,4 +1,4 @@
-"""Chooses the parameters of a mix for MIG slices by playing: asks drawn from it fill a small copy of the pool.
+"""Chooses the parameters of a mix for MIG slices by playing: asks drawn from it fill a copy of the pool.
 
 Many games at once, in arrays: all candidates see the same streams. Off the decision
 path: seconds. Deterministic for one seed. What the parameters mean is in worth_mig.py.
@@ -16,14 +16,16 @@ from pool.core.mig import Profile
 from pool.core.mix import Mix
 from pool.core.worth_mig import LARGEST_TABLE, STEP, Floats, Ints, SliceKind, kinds_of, left_of, weighed
 
-#: The copy, large enough for its choice to hold for larger pools, and what is played on it.
-GPUS, REQUESTS, STREAMS = 24, 1200, 2
+#: GPUs of the copy at most: what is best there is good for larger pools, too.
+MOST_GPUS = 24
+#: Requests to each GPU in one stream, from the empty pool on, and how many each candidate is tried on.
+EACH, DECISIONS = 27, 9_000
 #: Slices asked for at once, as a multiple of those there are: where nothing is short, nothing is learnt.
 LOAD = 1.2
 #: What a point of slice-time is worth against a point of requests served.
-SLICE_TIME = 0.2
+SLICE_TIME = 0.3
 #: The evolution: generations, candidates in each, how many of them are followed, the first step.
-GENERATIONS, CANDIDATES, FOLLOWED, FIRST_STEP = 10, 12, 4, 0.3
+GENERATIONS, CANDIDATES, FOLLOWED, FIRST_STEP = 14, 14, 5, 0.3
 #: How much of the variance a generation keeps.
 KEEPS = 0.7
 
@@ -54,19 +56,23 @@ class Table:
         start = dice.exponential(1 / rate, size=shape).cumsum(1)
         return Asks(kind, start, dice.exponential(1.0, size=shape))
 
-    def spoilt(self, power: Floats, weights: Floats) -> list[Floats]:
-        """Of each kind [candidates, places, masks]: what is lost of the free slices with that place."""
+    @property
+    def places(self) -> Ints:
+        """[places] the masks of all kinds' places, one kind after the other."""
+        return np.array([place for kind in self.kinds for place in kind.places], dtype=np.int64)
+
+    def spoilt(self, power: Floats, weights: Floats) -> Floats:
+        """[candidates, places, masks] what is lost of free slices with each place."""
         every = np.arange(1 << self.grid)
         left = np.array([left_of(kind.places, every) for kind in self.kinds])
         worth = np.einsum("ck,ckm->cm", weights, left[None] ** power[:, None, None])
-        return [
-            np.stack([worth - worth[:, every & ~place] for place in kind.places], axis=1)
-            for kind in self.kinds
-        ]
+        return np.stack([worth - worth[:, every & ~place] for place in self.places], axis=1)
 
 
-def choose_slices(mix: Mix, model: str, grid: int, profiles: Sequence[Profile], seed: int = 0) -> Mix:
-    """`mix` with the parameters for slices that served most on GPUs of this geometry.
+def choose_slices(
+    mix: Mix, model: str, grid: int, profiles: Sequence[Profile], gpus: int = MOST_GPUS, seed: int = 0
+) -> Mix:
+    """`mix` with the parameters for slices that served most on so many GPUs of this geometry.
 
     The mix as it is where there is nothing to choose: fewer than two kinds of slices, or
     a grid beyond all known ones.
@@ -76,32 +82,34 @@ def choose_slices(mix: Mix, model: str, grid: int, profiles: Sequence[Profile], 
         return mix
     table = Table(grid, tuple(kinds))
     dice = np.random.default_rng(seed)
-    asks = table.draw(dice, GPUS, STREAMS, REQUESTS)
+    gpus = max(1, min(gpus, MOST_GPUS))
+    asks = table.draw(dice, gpus, max(1, round(DECISIONS / (gpus * EACH))), gpus * EACH)
     by_rule = weighed(kinds, grid, replace(mix.slices, weights=()))
     at = np.array([np.log(mix.slices.power), np.log(mix.slices.horizon), *by_rule.values()])
     # Weights are looked for as parts of the largest, so that one step suits all.
     at[2:] /= at[2:].max()
-    best = _evolve(table, asks, at, dice)
-    weights = [round(max(0.0, float(weight)), 4) for weight in best[2:]]
+    best = _evolve(table, asks, at, gpus, dice)
+    weights = best[2:] / np.abs(best[2:]).max()
+    names = (kind.name for kind in kinds)
+    chosen = sorted((name, round(float(weight), 4)) for name, weight in zip(names, weights, strict=True))
     slices = replace(
         mix.slices,
         power=round(float(np.exp(best[0])), 4),
         horizon=round(float(np.exp(best[1])), 4),
-        weights=tuple(sorted(zip((kind.name for kind in kinds), weights, strict=True))),
+        weights=tuple(chosen),
     )
     return replace(mix, slices=slices)
 
 
-def _evolve(table: Table, asks: Asks, at: Floats, dice: np.random.Generator) -> Floats:
+def _evolve(table: Table, asks: Asks, at: Floats, gpus: int, dice: np.random.Generator) -> Floats:
     """A short evolution strategy: the next generation is spread about the best of the last."""
     step = np.full(len(at), FIRST_STEP)
     pull = np.log(FOLLOWED + 1) - np.log(np.arange(1, FOLLOWED + 1))
     pull /= pull.sum()
     for _ in range(GENERATIONS):
         field = at + dice.standard_normal((CANDIDATES, len(at))) * step
-        served, slice_time = play(table, asks, np.exp(field[:, 0]), np.exp(field[:, 1]), field[:, 2:], GPUS)
-        won = served + SLICE_TIME * slice_time
-        best = field[np.argsort(-won, kind="stable")[:FOLLOWED]]
+        served, slice_time = play(table, asks, np.exp(field[:, 0]), np.exp(field[:, 1]), field[:, 2:], gpus)
+        best = field[np.argsort(-(served + SLICE_TIME * slice_time), kind="stable")[:FOLLOWED]]
         step = np.sqrt(KEEPS * step**2 + (1 - KEEPS) * (pull @ (best - at) ** 2))
         at = pull @ best
     return at
@@ -112,89 +120,88 @@ def play(
 ) -> tuple[Floats, Floats]:
     """(requests served, slice-time served) of all that was asked, a part of 1 for each candidate.
 
-    `power` and `horizon` [candidates], `weights` [candidates, kinds]; negative weights are 0.
+    `power` and `horizon` [candidates], `weights` [candidates, kinds].
     """
-    candidates, streams = len(power), len(asks.kind)
-    weights = np.maximum(weights, 0.0)
-    weights /= np.maximum(weights.sum(1, keepdims=True), STEP)
-    games = _Games(table, table.spoilt(power, weights), horizon, candidates, streams, gpus)
-    served = np.zeros(candidates)
-    slice_time = np.zeros(candidates)
+    weights = weights / np.abs(weights).sum(1, keepdims=True)
+    games = _Games(table, table.spoilt(power, weights), horizon, len(asks.kind), gpus)
+    served = np.zeros(len(power))
+    slice_time = np.zeros(len(power))
     sizes = np.array([kind.places[0].bit_count() for kind in table.kinds])
     costs = sizes[asks.kind] * asks.lasts
     for number in range(asks.kind.shape[1]):
-        for stream in range(streams):
-            kind = int(asks.kind[stream, number])
-            yes = games.ask(
-                stream, kind, float(asks.start[stream, number]), float(asks.lasts[stream, number])
-            )
-            served += yes
-            slice_time += yes * costs[stream, number]
+        yes = games.ask(asks.kind[:, number], asks.start[:, number], asks.lasts[:, number])
+        served += yes.sum(1)
+        slice_time += yes @ costs[:, number]
     return served / asks.kind.size, slice_time / costs.sum()
 
 
 class _Games:
-    """What runs in all games: until when each slice is taken, [streams, candidates, GPUs, slices]."""
+    """What runs in all games: until when each slice is taken, [candidates, streams, GPUs, slices]."""
 
-    def __init__(
-        self,
-        table: Table,
-        spoilt: list[Floats],
-        horizon: Floats,
-        candidates: int,
-        streams: int,
-        gpus: int,
-    ) -> None:
-        self._table = table
-        self._spoilt = [each.reshape(-1) for each in spoilt]
-        self._horizon = horizon
-        self._until = np.zeros((streams, candidates, gpus, table.grid))
+    def __init__(self, table: Table, spoilt: Floats, horizon: Floats, streams: int, gpus: int) -> None:
+        self._shape = (len(horizon), streams, gpus)
+        self._until = np.zeros((*self._shape, table.grid))
         self._bit = 1 << np.arange(table.grid)
+        self._spoilt = spoilt.reshape(-1)
+        self._horizon = horizon
+        self._places = table.places
+        counts = np.array([len(kind.places) for kind in table.kinds])
+        self._count = counts
+        self._first = np.cumsum(counts) - counts
 
-    def ask(self, stream: int, kind: int, now: float, lasts: float) -> NDArray[np.bool_]:
-        """[candidates] whether each had room for a slice of this kind, which it then has."""
-        places = np.array(self._table.kinds[kind].places)
-        until = self._until[stream]
-        candidates, gpus, grid = until.shape
-        free_now = ((until <= now) @ self._bit).reshape(-1)
-        fits = (free_now[:, None] & places) == places
-        rows = np.flatnonzero(fits.any(1))
-        key = np.full(fits.shape, _NEVER)
-        of = rows // gpus
-        free, weight = self._stretches(until.reshape(-1, grid)[rows], self._horizon[of, None], now, lasts)
-        for number in range(len(places)):
-            at = (of * len(places) + number << grid)[:, None] + free
-            lost = np.einsum("rs,rs->r", self._spoilt[kind][at], weight)
-            key[rows, number] = self._key(lost, free[:, 0], rows % gpus, len(places) - 1 - number)
+    def ask(self, kind: Ints, now: Floats, lasts: Floats) -> NDArray[np.bool_]:
+        """[candidates, streams] whether each had room for its stream's slice, which it then has."""
+        candidates, streams, gpus = self._shape
+        most = int(self._count[kind].max())
+        # Where a kind has fewer places than another, the last of its own stands in for what it lacks.
+        number = np.minimum(np.arange(most), self._count[kind][:, None] - 1)
+        place = self._first[kind][:, None] + number
+        mask = self._places[place]
+        free = (self._until <= now[None, :, None, None]) @ self._bit
+        fits = (free[..., None] & mask[None, :, None]) == mask[None, :, None]
+        rows = np.nonzero(fits.any(3))
+        key = np.full((candidates, streams, gpus, most), _NEVER)
+        key[rows] = self._keys(rows, place, now, lasts)
         key[~fits] = _NEVER
-        key = key.reshape(candidates, -1)
-        best = key.argmin(1)
-        yes: NDArray[np.bool_] = key[np.arange(candidates), best] < _NEVER
-        where = np.flatnonzero(yes)
-        gpu, place = best[where] // len(places), places[best[where] % len(places)]
-        until[where, gpu] = np.where(place[:, None] & self._bit, now + lasts, until[where, gpu])
+        key = key.reshape(candidates, streams, -1)
+        best = key.argmin(2)
+        yes: NDArray[np.bool_] = np.take_along_axis(key, best[..., None], 2)[..., 0] < _NEVER
+        of, stream = np.nonzero(yes)
+        gpu, number_there = best[of, stream] // most, best[of, stream] % most
+        takes = (mask[stream, number_there][:, None] & self._bit) > 0
+        ends = (now + lasts)[stream][:, None]
+        self._until[of, stream, gpu] = np.where(takes, ends, self._until[of, stream, gpu])
         return yes
 
-    def _stretches(self, until: Floats, horizon: Floats, now: float, lasts: float) -> tuple[Ints, Floats]:
-        """[rows, stretches] what is free, and how much each counts; the first is now."""
-        order = until.argsort(1)
-        ends = np.clip(np.take_along_axis(until, order, 1) - now, 0.0, lasts)
-        counts = np.empty((len(until), until.shape[1] + 2))
-        counts[:, 0] = 1.0
-        counts[:, 1:-1] = np.exp(-ends / horizon)
-        counts[:, -1] = np.exp(-lasts / horizon[:, 0])
-        free = np.zeros((len(until), until.shape[1] + 1), dtype=np.int64)
-        np.cumsum(self._bit[order], axis=1, out=free[:, 1:])
-        # What is over by now is free from the start.
-        free |= ((until <= now) @ self._bit)[:, None]
-        return free, counts[:, :-1] - counts[:, 1:]
+    def _keys(self, rows: tuple[Ints, ...], place: Ints, now: Floats, lasts: Floats) -> Ints:
+        """[rows, places] the order of worth_mig.ranked as one number."""
+        of, stream, gpu = rows
+        until = self._until[rows]
+        free, weight = _stretches(until, self._bit, self._horizon[of], now[stream], lasts[stream])
+        base = of * len(self._places)
+        keys = np.empty((len(of), place.shape[1]), dtype=np.int64)
+        crowd = np.bitwise_count(free[:, 0])
+        for number in range(place.shape[1]):
+            at = ((base + place[stream, number]) * (1 << len(self._bit)))[:, None] + free
+            lost = np.einsum("rs,rs->r", self._spoilt[at], weight)
+            steps = np.rint(lost / STEP).astype(np.int64)
+            keys[:, number] = ((steps * 64 + crowd) * 1024 + gpu) * 16 + place.shape[1] - 1 - number
+        return keys
 
-    @staticmethod
-    def _key(lost: Floats, free: Ints, gpu: Ints, start: int) -> Ints:
-        """The order of worth_mig.ranked as one number."""
-        steps = np.rint(lost / STEP).astype(np.int64)
-        key: Ints = ((steps * 64 + np.bitwise_count(free)) * 1024 + gpu) * 16 + start
-        return key
+
+def _stretches(until: Floats, bit: Ints, horizon: Floats, now: Floats, lasts: Floats) -> tuple[Ints, Floats]:
+    """[rows, stretches] what is free, and how much each counts; the first is now."""
+    order = until.argsort(1)
+    ends = np.clip(np.take_along_axis(until, order, 1) - now[:, None], 0.0, lasts[:, None])
+    counts = np.empty((len(until), len(bit) + 2))
+    counts[:, 0] = 1.0
+    counts[:, 1:-1] = np.exp(-ends / horizon[:, None])
+    counts[:, -1] = np.exp(-lasts / horizon)
+    free = np.zeros((len(until), len(bit) + 1), dtype=np.int64)
+    np.cumsum(bit[order], axis=1, out=free[:, 1:])
+    # What is over by now is free from the start.
+    free |= ((until <= now[:, None]) @ bit)[:, None]
+    return free, counts[:, :-1] - counts[:, 1:]
 
 
 #: Beyond every key.

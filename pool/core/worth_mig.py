@@ -120,7 +120,7 @@ class SliceWorth:
     """The worth of free slices of one geometry to one mix. Build once; calls are cheap.
 
     For each kind of slice, the part of its places that are free, to a power, times the
-    kind's weight. A wholly free GPU is worth 1, so the losses of one mix can be compared
+    kind's weight. A wholly free GPU is worth 1 at most, so the losses of one mix can be compared
     and added, also with those of other geometries.
     """
 
@@ -227,11 +227,13 @@ def kinds_of(mix: Mix, model: str, grid: int, profiles: Sequence[Profile]) -> li
 
 
 def weighed(kinds: Sequence[SliceKind], grid: int, by: SliceParameters) -> dict[Places, float]:
-    """What each kind weighs; together 1.
+    """What each kind weighs; their magnitudes together 1.
 
     As it was chosen for the mix; else by rule: its size to a power, however often it
     comes. A kind whose places are all places of another, as those of 4g are of 3g, weighs
-    less: what is kept free for the other serves it too.
+    less: what is kept free for the other serves it too. Less than nothing is possible:
+    many small slices could have been where a few large ones go, and a pool that never
+    refuses what fits can only leave them less room.
     """
     chosen = dict(by.weights)
     weights = {}
@@ -239,8 +241,8 @@ def weighed(kinds: Sequence[SliceKind], grid: int, by: SliceParameters) -> dict[
         nested = any(set(kind.places) < set(other.places) for other in kinds)
         rule = (by.nested if nested else 1.0) * (kind.places[0].bit_count() / grid) ** by.size
         weights[kind.places] = chosen.get(kind.name, rule)
-    total = sum(weights.values())
-    if total <= 0:
+    total = sum(abs(weight) for weight in weights.values())
+    if not total:
         return dict.fromkeys(weights, 1 / len(weights))
     return {places: weight / total for places, weight in weights.items()}
 
