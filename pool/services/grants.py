@@ -62,7 +62,7 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
 
 
 def _channel(wish: Wish, pool: Pool, plan: Plan) -> int | None:
-    """The IMEX channel by which its GPUs on several nodes share memory, at that time nobody else's; else None."""
+    """The IMEX channel by which GPUs on several nodes share memory, nobody else's meanwhile; else None."""
     ask = wish.wanted.ask
     if not isinstance(ask, GpuAsk) or not ask.same_nvlink_domain:
         return None

@@ -7,13 +7,9 @@ from datetime import timedelta
 import pytest
 
 from pool.core.errors import Code
-from pool.core.shapes import GpuAsk, MigAsk
-from pool.models import (
-    Allocation,
-    Command,
-    Event,
-    Pool,
-)
+from pool.core.placement import SWITCH
+from pool.core.shapes import GpuAsk, MigAsk, Spread
+from pool.models import Allocation, Command, Event, Gpu, GpuState, Node, Pool
 from tests.scene import H100, HALF, NOON, WHOLE, Scene, add_node, hours, make_scene, refused
 
 pytestmark = pytest.mark.django_db
@@ -90,3 +86,57 @@ def test_it_blocks_the_gpu_for_the_pools_scrub_time_too() -> None:
     assert Allocation.objects.get(reservation=booked).blocked.upper == NOON + hours(1) + timedelta(minutes=10)
     later = refused(Code.NO_CAPACITY, lambda: scene.book(WHOLE, start=NOON + hours(1)))
     assert later["first_time"] == (NOON + hours(1) + timedelta(minutes=10)).isoformat()
+
+
+# --- Nodes, domains, modes --------------------------------------------------------
+
+
+def test_what_each_piece_takes_of_its_node_is_kept_and_not_given_twice() -> None:
+    scene = make_scene()
+    add_node(scene.pool, mig_gpus=0, whole_gpus=3)
+    Node.objects.update(cpu_milli=48_000, memory_mib=100_000)
+    ask = GpuAsk(count=2, node_cpu_milli=20_000, node_memory_mib=1_000)
+    booked = scene.book(ask)
+    rows = Allocation.objects.filter(reservation=booked)
+    assert {(row.cpu_milli, row.ram_mib) for row in rows} == {(20_000, 1_000)}
+    told = refused(Code.NO_CAPACITY, lambda: scene.book(GpuAsk(node_cpu_milli=8_001)))
+    assert told["counts"] == {"busy": 2, "node_full": 1}
+    assert scene.book(GpuAsk(node_cpu_milli=8_000)).charge_milli == 1000
+
+
+def test_each_reservation_over_several_nodes_of_a_domain_has_a_channel_of_its_own() -> None:
+    scene = make_scene()
+    for name in ("a", "b"):
+        add_node(scene.pool, name, mig_gpus=0, whole_gpus=4)
+    Node.objects.update(imex="READY")
+    Gpu.objects.update(fabric_cluster="c0ffee00-0000-0000-0000-000000000001", fabric_clique=1)
+    linked = GpuAsk(count=4, same_nvlink_domain=True)
+    across = [scene.book(GpuAsk(count=2, same_nvlink_domain=True, spread=Spread.NODE)) for _ in range(2)]
+    assert [one.imex_channel for one in across] == [0, 1]
+    later = scene.book(GpuAsk(count=5, same_nvlink_domain=True), start=NOON + hours(5))
+    assert later.imex_channel == 0
+    assert scene.book(linked, start=NOON + hours(9)).imex_channel is None
+
+
+def test_a_gpu_of_any_use_is_blocked_and_commanded_for_its_change_of_mode() -> None:
+    scene = make_scene()
+    add_node(scene.pool, mig_gpus=1)
+    Gpu.objects.update(use=Gpu.Use.AUTO)
+    GpuState.objects.update(mig=False)
+    booked = scene.book(start=NOON + hours(1))
+    (row,) = Allocation.objects.filter(reservation=booked)
+    assert (row.blocked.lower, row.period.lower) == (NOON + hours(1) - SWITCH, NOON + hours(1))
+    refused(Code.NO_CAPACITY, lambda: scene.book(GpuAsk(), start=NOON, duration=hours(1)))
+    whole = scene.book(GpuAsk(), start=NOON, duration=hours(1) - 2 * SWITCH)
+    assert Command.objects.get(gpu_id=row.gpu_id).layout["mig"] is False
+    (row,) = Allocation.objects.filter(reservation=whole)
+    assert row.blocked == row.period
+
+
+def test_the_next_booking_of_an_owner_goes_on_where_the_last_one_ends(scene: Scene) -> None:
+    first = scene.book(start=NOON + hours(1))
+    scene.book(start=NOON + hours(1), actor=scene.milo)
+    add_node(scene.pool, "aaa")
+    (was,) = Allocation.objects.filter(reservation=first)
+    (goes_on,) = Allocation.objects.filter(reservation=scene.book(start=NOON + hours(2)))
+    assert (goes_on.gpu_id, goes_on.span) == (was.gpu_id, was.span)
