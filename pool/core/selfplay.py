@@ -14,7 +14,7 @@ import numpy as np
 
 from pool.core.filling import Filling
 from pool.core.mix import Form, Kind, Mix, Parameters
-from pool.core.usual import Model
+from pool.core.usual import Model, asked_milli, piece
 from pool.core.worth import Nodes, Worth
 
 #: Rows of the small copy: enough for its ranking of parameters to be that of a large pool.
@@ -49,7 +49,7 @@ def choose(mix: Mix, nodes: Nodes, models: Sequence[Model], seed: int = 0, effor
 
     `effort` 0 looks at a few, 1 is thorough, 2 takes several times as long.
     """
-    played = _playable(mix)
+    played = _playable(mix, models)
     if not played.kinds or not nodes.memory.any():
         return mix
     chosen = EFFORTS[effort]
@@ -71,30 +71,30 @@ def portfolio(first: Parameters, count: int) -> list[Parameters]:
 def play(mix: Mix, nodes: Nodes, models: Sequence[Model], stream: Iterable[Kind]) -> float:
     """How full the pool is while `stream` arrives, 0..1: the mean from 80 % asked on."""
     filling = Filling(nodes, models, Worth(mix, models))
-    asked, told, weight = 0, 0.0, 0
+    size = {kind: asked_milli(kind, models) for kind in mix.kinds}
+    asked = told = weight = 0.0
     for kind in stream:
-        milli = kind.gpus * kind.memory_milli
-        asked += milli
+        asked += size[kind]
         place = filling.choose(kind)
         if place is not None:
             filling.take(kind, place)
         if asked >= FROM * filling.total:
-            told += milli * filling.fullness
-            weight += milli
+            told += size[kind] * filling.fullness
+            weight += size[kind]
     return told / weight if weight else filling.fullness
 
 
-def drawn(mix: Mix, total: float, chance: np.random.Generator) -> list[Kind]:
+def drawn(mix: Mix, models: Sequence[Model], total: float, chance: np.random.Generator) -> list[Kind]:
     """Asks of the mix, in the order of chance, until `total` thousandths would be passed."""
+    sizes = [asked_milli(kind, models) for kind in mix.kinds]
     stream: list[Kind] = []
-    asked = 0
+    asked = 0.0
     while True:
         for number in chance.choice(len(mix.kinds), size=512, p=mix.weights):
-            kind = mix.kinds[int(number)]
-            asked += kind.gpus * kind.memory_milli
+            asked += sizes[int(number)]
             if asked > total:
                 return stream
-            stream.append(kind)
+            stream.append(mix.kinds[int(number)])
 
 
 def small(nodes: Nodes, models: Sequence[Model], rows: int = ROWS) -> tuple[Nodes, list[Model]]:
@@ -122,7 +122,7 @@ class _Field:
         self.nodes, self.models = small(self.nodes, self.models)
         total = FLOOD * float(self.nodes.memory.sum())
         self._drawn = [
-            drawn(self.mix, total, np.random.default_rng((self.seed, number)))
+            drawn(self.mix, self.models, total, np.random.default_rng((self.seed, number)))
             for number in range(self.streams)
         ]
 
@@ -162,11 +162,14 @@ class _Field:
         return True
 
 
-def _playable(mix: Mix) -> Mix:
-    """The kinds that can be played on nodes: MIG slices are not."""
-    pairs = [pair for pair in zip(mix.kinds, mix.weights, strict=True) if pair[0].form is not Form.MIG]
-    total = sum(weight for kind, weight in pairs if kind.gpus)
-    if not total:
+def _playable(mix: Mix, models: Sequence[Model]) -> Mix:
+    """The kinds that can be played on nodes with these models: MIG slices are not."""
+    pairs = [
+        (kind, weight)
+        for kind, weight in map(piece, mix.kinds, mix.weights)
+        if kind.form is Form.CPU or asked_milli(kind, models)
+    ]
+    if all(kind.form is Form.CPU for kind, _ in pairs):
         return Mix((), (), mix.parameters)
     total = sum(weight for _, weight in pairs)
     return Mix(tuple(kind for kind, _ in pairs), tuple(weight / total for _, weight in pairs), mix.parameters)

@@ -7,7 +7,7 @@ capacity is in worth.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class Usual:
         count: dict[_Size, Floats] = {}
         need: dict[_Size, Floats] = {}
         norm = 0.0
-        for kind, weight in zip(mix.kinds, mix.weights, strict=True):
+        for kind, weight in map(piece, mix.kinds, mix.weights):
             sizes = _sizes(kind, models)
             for at, size in sizes:
                 norm += weight * _emphasis(size, mix.parameters) / len(sizes)
@@ -83,6 +83,24 @@ class Usual:
             self.ram[which],
             self.weights[:, which],
         )
+
+
+def piece(kind: Kind, weight: float) -> tuple[Kind, float]:
+    """Several shares are as many asks for one; any other kind is what it is."""
+    if kind.form is not Form.SHARE or kind.gpus < 2:
+        return kind, weight
+    cpu, ram = kind.cpu_milli // kind.gpus, kind.ram_mib // kind.gpus
+    return replace(kind, gpus=1, cpu_milli=cpu, ram_mib=ram), weight * kind.gpus
+
+
+def asked_milli(kind: Kind, models: Sequence[Model]) -> float:
+    """What it asks of GPUs, in thousandths: the mean over those on which it can be; 0 where there is none."""
+    sizes = _sizes(kind, models)
+    there = sum(models[at].gpus for at, _ in sizes)
+    if not there:
+        return 0.0
+    taken = sum(models[at].gpus * size[0] * max(size[1:3]) for at, size in sizes)
+    return taken / there
 
 
 def _emphasis(size: _Size, parameters: Parameters) -> float:
@@ -114,7 +132,7 @@ def bound_demand(mix: Mix, models: Sequence[Model]) -> Floats:
     there = np.array([model.gpus for model in models], dtype=float)
     wanted = np.zeros(len(models))
     total = 0.0
-    for kind, weight in zip(mix.kinds, mix.weights, strict=True):
+    for kind, weight in map(piece, mix.kinds, mix.weights):
         sizes = _sizes(kind, models)
         if not sizes:
             continue
@@ -131,7 +149,7 @@ def bound_demand(mix: Mix, models: Sequence[Model]) -> Floats:
 def gpus_per_cpu(mix: Mix, models: Sequence[Model]) -> float | None:
     """GPUs that the mix asks for beside each thousandth of a cpu; None where it asks for no cpu."""
     gpus = cpu = 0.0
-    for kind, weight in zip(mix.kinds, mix.weights, strict=True):
+    for kind, weight in map(piece, mix.kinds, mix.weights):
         sizes = _sizes(kind, models)
         cpu += weight * kind.cpu_milli if sizes or kind.form is Form.CPU else 0.0
         if sizes:

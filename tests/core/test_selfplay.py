@@ -40,11 +40,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stream(seed: int = 9) -> list[Kind]:
-    return drawn(TIGHT, 1.3 * pool().memory.sum(), np.random.default_rng(seed))
+    return drawn(TIGHT, MODELS, 1.3 * pool().memory.sum(), np.random.default_rng(seed))
 
 
 def test_it_draws_as_the_mix_weighs_until_enough_is_asked() -> None:
-    kinds = drawn(TIGHT, 1_000_000, np.random.default_rng(1))
+    kinds = drawn(TIGHT, MODELS, 1_000_000, np.random.default_rng(1))
     asked = sum(kind.gpus * kind.memory_milli for kind in kinds)
     assert 999_000 <= asked <= 1_000_000
     assert sum(bool(kind.models) for kind in kinds) / len(kinds) == pytest.approx(1 / 6, abs=0.03)
@@ -83,6 +83,14 @@ def test_all_that_it_tries_lies_in_the_ranges() -> None:
     for one in found:
         for name, (least, most, _) in RANGES.items():
             assert least <= getattr(one, name) <= most
+
+
+def test_shares_in_mib_are_played_too() -> None:
+    models = [Model("H100-80GB", 80, 80_000), Model("A10", 40, 20_000)]
+    asks = [Kind(Form.SHARE, 2, 0, memory_mib=mib, compute_milli=100) for mib in (8_000, 16_000, 40_000)]
+    mix = learn([*asks, Kind(Form.WHOLE, models=("B200",))], prior={})
+    found = choose(mix, pool(), models)
+    assert found.parameters != mix.parameters or found == mix
 
 
 def test_slices_are_not_played_and_keep_their_weight() -> None:

@@ -26,6 +26,13 @@ def test_shares_that_differ_in_cpu_alone_are_one_column_with_the_mean() -> None:
     assert usual.weights.tolist() == [[1.0]]
 
 
+def test_several_shares_are_as_many_asks_for_one() -> None:
+    several = Usual.of(mix(Kind(Form.SHARE, 3, 500, cpu_milli=6000), Kind(Form.WHOLE)), [BIG])
+    assert (several.gpus.tolist(), several.memory.tolist()) == ([1, 1], [500, 1000])
+    assert several.weights.tolist() == [pytest.approx([0.75, 0.25])]
+    assert several.cpu.tolist() == [2000, 0]
+
+
 def test_several_gpus_that_differ_in_cpu_are_columns_of_their_own() -> None:
     kinds = [Kind(Form.WHOLE, 8, cpu_milli=cpu, ram_mib=cpu) for cpu in (64_000, 88_000)]
     usual = Usual.of(mix(*kinds), [BIG])
