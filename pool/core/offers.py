@@ -7,7 +7,7 @@ be booked as long as nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,8 +24,8 @@ MOST = 5
 #: Starts that are looked at before it is given up, where openings promise what exact placement refuses.
 LOOKS = 60
 #: Starts that are compared for what they leave behind: fewer in a large pool, where each look takes long.
-FEWEST_COMPARED, MOST_COMPARED = 6, 64
-_LOOKED_AT = 60_000
+FEWEST_COMPARED, MOST_COMPARED = 3, 64
+_LOOKED_AT = 30_000
 _MINUTE = 60_000_000
 _SIGHT = SIGHT // timedelta(microseconds=1)
 
@@ -106,7 +106,7 @@ def offers(search: Search, most: int = MOST) -> list[Offer]:
     soonest = looker.soonest()
     if soonest is None:
         return []
-    compared = sorted([soonest, *looker.tightest()], key=lambda look: look.rank)
+    compared = sorted([soonest, *looker.tightest(soonest.start)], key=lambda look: look.rank)
     longest = looker.longest() or soonest
     named = [(longest, Good.LONGEST_EXTENDABLE), (soonest, Good.SOONEST)]
     named.append((compared[0], Good.LEAST_FRAGMENTING))
@@ -116,7 +116,7 @@ def offers(search: Search, most: int = MOST) -> list[Offer]:
     for look in compared:
         if len(chosen) >= most:
             break
-        if all(abs(look.start - other) * 2 >= looker.length for other in chosen):
+        if looker.is_apart(look.start, chosen):
             chosen[look.start] = (look, [])
     return [looker.offer(look, goods) for _, (look, goods) in sorted(chosen.items())[:most]]
 
@@ -163,33 +163,62 @@ class _Looker:
 
         Whatever can start later can start when the last thing in its way ends, too.
         """
-        spans = self._spans(self.length + more)
-        ends = np.array([end for _, end in self.closed], dtype=np.int64)
-        instants = np.unique(np.concatenate(([self.since], self.openings.changes, ends)))
-        instants = spans.holds(instants[(instants >= self.since) & (instants <= self.latest)])
-        for start in instants[:LOOKS].tolist():
-            look = self.look(start, start + self.length + more if more else None)
-            if look is not None:
-                return look
-        return None
+        spans = self._spans(self.length + more) if more else self.spans
+        return next((look for look in self._each(spans, more) if look is not None), None)
 
-    def tightest(self) -> list[_Look]:
-        """The starts at which an opening is filled best, at its beginning or at its end."""
+    def _each(self, spans: Spans, more: int) -> Iterator[_Look | None]:
+        """The starts of these spans at which room may come free, in order; mostly the first will do."""
+        if not len(spans):
+            return
+        until = self.length + more if more else None
+        first = int(spans.first[0])
+        yield self.look(first, None if until is None else first + until)
+        ends = np.array([end for _, end in self.closed], dtype=np.int64)
+        instants = np.sort(np.concatenate(([self.since], self.openings.changes, ends)))
+        instants = spans.holds(instants[(instants > first) & (instants <= self.latest)])
+        for start in islice(dict.fromkeys(instants.tolist()), LOOKS):
+            yield self.look(start, None if until is None else start + until)
+
+    def _fitting(self) -> tuple[Ints, Ints, Ints]:
+        """Of the openings that are long enough: begin, until, and the first start that is not closed."""
         begin, until = self.openings.begin, self.openings.until
-        first = self.spans.from_(begin)
+        fits = (until - begin >= self.length) & (begin <= self.latest)
+        begin, until = begin[fits], until[fits]
+        first = begin if self.openings.count == 1 and not self.closed else self.spans.from_(begin)
+        return begin, until, first
+
+    def tightest(self, known: int) -> list[_Look]:
+        """The starts at which an opening is filled best, at its beginning or at its end; not the known one.
+
+        After the best of all some of those that lie apart from one another.
+        """
+        begin, until, first = self._fitting()
         last = np.where(until == NEVER, NEVER, until - self.length)
         both = np.concatenate((first, last))
         begins, untils = np.concatenate((begin, begin)), np.concatenate((until, until))
-        fits = (both >= begins) & (both <= self.latest) & (untils - both >= self.length)
+        fits = (both >= begins) & (both <= self.latest) & (untils - both >= self.length) & (both != known)
         both, begins, untils = both[fits], begins[fits], untils[fits]
-        allowed = np.isin(both, self.spans.holds(np.unique(both)))
-        both, begins, untils = both[allowed], begins[allowed], untils[allowed]
         idle = self._short(both - begins) + self._short(untils - both - self.length)
-        order = np.lexsort((both, idle))
-        starts = dict.fromkeys(both[order][: 64 * MOST_COMPARED].tolist())
-        number = min(max(_LOOKED_AT // max(1, len(self.openings.fleet.id)), FEWEST_COMPARED), MOST_COMPARED)
-        looks = (self.look(start) for start in islice(starts, number))
+        best = both[_least(idle, both, 64 * MOST_COMPARED)]
+        allowed = set(self.spans.holds(np.sort(best)).tolist())
+        starts = [start for start in dict.fromkeys(best.tolist()) if start in allowed]
+        compared = starts[: self._compared]
+        for start in starts[self._compared :]:
+            if len(compared) >= self._compared + MOST - 2:
+                break
+            if self.is_apart(start, [known, *compared]):
+                compared.append(start)
+        looks = [self.look(start) for start in compared]
         return [look for look in looks if look is not None]
+
+    def is_apart(self, start: int, others: Iterable[int]) -> bool:
+        """Whether it is half of the length or more from each of these starts."""
+        return all(abs(start - other) * 2 >= self.length for other in others)
+
+    @property
+    def _compared(self) -> int:
+        number = _LOOKED_AT // max(1, len(self.openings.fleet.id))
+        return min(max(number, FEWEST_COMPARED), MOST_COMPARED)
 
     def _short(self, gaps: Ints) -> Ints:
         """What of these gaps is too short for another of the same length."""
@@ -202,12 +231,12 @@ class _Looker:
 
     def _stays(self) -> Iterator[_Look | None]:
         """One piece: the longest opening that is left."""
-        start, until = self.spans.from_(self.openings.begin), self.openings.until
+        _, until, start = self._fitting()
         fits = (start <= self.latest) & (start <= until - self.length)
         start, until = start[fits], until[fits]
-        left = np.where(until == NEVER, NEVER, until - start)
-        order = np.lexsort((start, -left))[: 16 * LOOKS]
-        pairs = dict.fromkeys(zip(start[order].tolist(), until[order].tolist(), strict=True))
+        shortness = np.where(until == NEVER, 0, NEVER - (until - start))
+        best = _least(shortness, start, 16 * LOOKS)
+        pairs = dict.fromkeys(zip(start[best].tolist(), until[best].tolist(), strict=True))
         for at, end in islice(pairs, LOOKS):
             yield self.look(at, end)
 
@@ -261,3 +290,16 @@ class _Looker:
             loss=look.placed.loss,
             idle=timedelta(microseconds=look.idle),
         )
+
+
+def _least(first: Ints, then: Ints, number: int) -> Ints:
+    """Where the `number` least are, by the first column and then by the second, in order."""
+    which = np.arange(len(first))
+    if number < len(first):
+        bound = np.partition(first, number)[number]
+        below, equal = np.flatnonzero(first < bound), np.flatnonzero(first == bound)
+        left = number - len(below)
+        if left < len(equal):
+            equal = equal[np.argpartition(then[equal], left)[:left]]
+        which = np.concatenate((below, equal))
+    return which[np.lexsort((then[which], first[which]))]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 import numpy as np
 
@@ -39,8 +40,8 @@ class Openings:
     """Flat: at `place`, the slices `mask` (0: a share) take `weight` pieces at any time of [begin, until).
 
     Microseconds; `until` NEVER: no end in sight. `key` [places]: places of one key serve an ask
-    together, -1 none. `changes`: the instants after the first at which room may come free.
-    `charges`: the least that one piece counts, in thousandths, by the GPU models that can serve it.
+    together, -1 none. `charges`: the least that one piece counts, in thousandths, by the GPU models
+    that can serve it.
     """
 
     fleet: Fleet
@@ -52,8 +53,13 @@ class Openings:
     begin: Ints
     until: Ints
     key: Ints
-    changes: Ints
     charges: dict[str, int]
+    _here: _Here
+
+    @cached_property
+    def changes(self) -> Ints:
+        """The instants after the first at which room may come free, in order."""
+        return self._here.changes()
 
     def starts(self, length: int, latest: int) -> Spans:
         """When `count` pieces could start together, up to `latest`, to stay for `length`."""
@@ -142,8 +148,8 @@ def openings(
         begin=begin,
         until=until,
         key=at_first[0].reach_when_empty.key,
-        changes=here.changes(),
         charges=charges,
+        _here=here,
     )
 
 
@@ -165,6 +171,7 @@ class _Here:
     start: Ints
     end: Ints
     mask: Ints
+    _fields: dict[str, Ints]
 
     @classmethod
     def of(cls, fleet: Fleet, since: int) -> _Here:
@@ -172,17 +179,19 @@ class _Here:
         which = np.flatnonzero((on.end > since) & (on.start < since + _SIGHT))
         start = np.clip(on.start[which], since, None) - since
         end = np.minimum(on.end[which], since + _SIGHT) - since
-        return cls(fleet, since, which, on.at[which], start, end, on.mask[which])
+        return cls(fleet, since, which, on.at[which], start, end, on.mask[which], {})
 
     def of_rows(self, name: str) -> Ints:
-        return self.fleet.on.field(name, self.which).astype(np.int64)
+        if name not in self._fields:
+            self._fields[name] = self.fleet.on.field(name, self.which).astype(np.int64)
+        return self._fields[name]
 
     def changes(self) -> Ints:
         """The ends of all that is there, and when a GPU could have changed its mode after them."""
         ends = self.end[self.end < _SIGHT]
         if (self.fleet.use == _AUTO).any():
             ends = np.concatenate((ends, ends + _SWITCH))
-        return np.unique(ends) + self.since
+        return np.sort(ends) + self.since
 
 
 #: place, mask, weight, begin, until.
@@ -218,8 +227,8 @@ def _of_sort(here: _Here, at_first: Field, sort: Sort, account: str | None) -> I
 
 def _clashes(here: _Here, rows: Ints, profile: Profile) -> Bools:
     """The rows beside which the profile cannot be, wherever they lie."""
-    bad = [n for n, media in enumerate(MEDIA) if media is not None and media_clash(profile.media, media)]
-    return np.isin(here.of_rows("media")[rows], bad)
+    bad = np.array([media is not None and media_clash(profile.media, media) for media in MEDIA])
+    return np.asarray(bad[here.of_rows("media")[rows]])
 
 
 def _with_modes(here: _Here, rows: Ints, use: Use, everything: int) -> tuple[Ints, Ints, Ints, Ints]:
@@ -319,7 +328,7 @@ def _enough(key: Ints, weight: Ints, first: Ints, last: Ints, count: int) -> Spa
 def _joined(first: Ints, last: Ints) -> Spans:
     if not len(first):
         return Spans(first, last)
-    order = np.argsort(first, kind="stable")
+    order = np.argsort(first)
     first, reach = first[order], np.maximum.accumulate(last[order])
     new = np.ones(len(first), dtype=np.bool_)
     new[1:] = first[1:] > reach[:-1] + 1

@@ -200,3 +200,23 @@ def test_a_gpu_of_any_use_needs_time_to_change_its_mode() -> None:
     pool = [replace(gpu(0, use=Use.AUTO, busy=[slice_]), mig_capable=True, mig_now=True)]
     (first, *_) = offers(search(pool, GpuAsk(), 1))
     assert first.period.start == at(2) + timedelta(seconds=60)
+
+
+def test_more_starts_lie_apart_from_one_another() -> None:
+    pool = [gpu(n, use=Use.WHOLE, busy=[wall(0, 8, span(n, 20))]) for n in range(1, 9)]
+    found = offers(search(pool, GpuAsk(), 1, until=20))
+    assert len(found) == 5
+    assert starts(found) == sorted(set(starts(found)))
+
+
+@settings(max_examples=60)
+@given(case=worlds.cases(H100), length=st.integers(1, 4))
+def test_of_all_starts_at_the_ends_of_openings_the_least_fragmenting_costs_least(
+    case: worlds.Case, length: int
+) -> None:
+    gpus, ask, _ = case
+    found = offers(search(gpus, ask, length))
+    if not found:
+        return
+    best = only(found, Good.LEAST_FRAGMENTING)
+    assert all((best.loss, best.idle) <= (one.loss, one.idle) for one in found if one.free_until is None)
