@@ -45,6 +45,10 @@ def optimum(
     solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
     for row in sorted(_rows(world, requests, variables)):
         solver.addRow(-highspy.kHighsInf, 1.0, len(row), np.array(row, dtype=np.int32), np.ones(len(row)))
+    held = {(number, *place) for number, place in enumerate(known) if place is not None}
+    begin = highspy.HighsSolution()
+    begin.col_value = [float((number, gpu, start) in held) for number, gpu, start, _ in variables]
+    solver.setSolution(begin)
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         raise NotProvenError(str(solver.getModelStatus()))

@@ -49,9 +49,18 @@ class Online:
         self.states = list(combinations_with_replacement(range(len(self.layouts)), world.gpus))
         self._at = {state: number for number, state in enumerate(self.states)}
 
-    @cached_property
+    @property
     def values(self) -> Floats:
         """[states] what each is worth against the first, in requests served later."""
+        return self._solved[0]
+
+    @property
+    def served(self) -> float:
+        """The part (0..1) of all requests that is served in the long run."""
+        return self._solved[1]
+
+    @cached_property
+    def _solved(self) -> tuple[Floats, float]:
         ends, weights = self._ends
         arrivals = [self._arrivals(kind) for kind in range(len(self.world.profiles))]
         # One clock for all states: at each tick an arrival, an end, or nothing.
@@ -68,7 +77,7 @@ class Online:
             gain = new - value
             value = new - new[0]
             if gain.max() - gain.min() < CLOSE * gain.max():
-                return value
+                return value, float(gain.max()) * clock / self.rate
 
     @property
     def _ends(self) -> tuple[Ints, Floats]:

@@ -19,11 +19,11 @@ from pool.core.worth_mig import LARGEST_TABLE, STEP, Floats, Ints, SliceKind, ki
 #: GPUs of the copy at most: what is best there is good for larger pools, too.
 MOST_GPUS = 24
 #: Requests to each GPU in one stream, from the empty pool on, and how many each candidate is tried on.
-EACH, DECISIONS = 27, 9_000
+EACH, DECISIONS = 40, 10_000
 #: Slices asked for at once, as a multiple of those there are: where nothing is short, nothing is learnt.
 LOAD = 1.2
 #: What a point of slice-time is worth against a point of requests served.
-SLICE_TIME = 0.3
+SLICE_TIME = 0.2
 #: The evolution: generations, candidates in each, how many of them are followed, the first step.
 GENERATIONS, CANDIDATES, FOLLOWED, FIRST_STEP = 14, 14, 5, 0.3
 #: How much of the variance a generation keeps.
