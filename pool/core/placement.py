@@ -50,6 +50,7 @@ __all__ = [
     "field",
     "first_time",
     "held_by",
+    "node_clash",
     "prior",
     "shortfall",
 ]
@@ -164,6 +165,26 @@ def _clash_on(gpu: GpuView, picks: Sequence[Pick], period: Period) -> str | None
         media.append(profile.media)
         used[profile.profile_id] += 1
     return _over_limit(profiles, used, there, period)
+
+
+def node_clash(
+    fleet: Fleet, picks: Iterable[Pick], period: Period, now: datetime, *, without: UUID | None = None
+) -> str | None:
+    """node_full when a node has too little cpu or memory for these picks over the period, else None.
+
+    The fleet has to have all GPUs of the nodes.
+    """
+    wanted: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for pick in picks:
+        if pick.cpu_milli or pick.ram_mib:
+            node = wanted[int(fleet.node[fleet.places[pick.gpu_id]])]
+            node[0] += pick.cpu_milli
+            node[1] += pick.ram_mib
+    if not wanted:
+        return None
+    cpu, ram = fleet.window(period, now, without=without).node_free
+    full = any(cpu[node] < taken[0] or ram[node] < taken[1] for node, taken in wanted.items())
+    return "node_full" if full else None
 
 
 def _use_of(pick: Pick) -> Use:

@@ -77,7 +77,7 @@ class Field:
         return int(self.together.max(initial=0))
 
     def sort_at(self, place: int) -> Sort:
-        return self.sorts[self.kind[place]]
+        return self.sorts[int(self.kind[place])]
 
     def fitting(self) -> Iterator[tuple[Sort, Ints]]:
         """The sorts with room, and which of their places have it."""
@@ -271,7 +271,7 @@ def _shares(window: Window, sort: Sort, portion: Portion, account: str | None, w
     other = ~window.shares_only[places]
     why.say(places[other], "busy")
     count[other] = 0
-    return count
+    return np.asarray(count, dtype=np.int64)
 
 
 def _when_empty(sort: Sort) -> int:
@@ -325,7 +325,8 @@ def _node_limits(window: Window, ask: Ask) -> tuple[Ints | None, Ints | None]:
 
 def _pieces(ask: Ask, cpu: Ints, ram: Ints) -> Ints:
     wanted = [(cpu, ask.node_cpu_milli), (ram, ask.node_memory_mib)]
-    return np.minimum.reduce([np.maximum(free, 0) // each for free, each in wanted if each])
+    limits = [np.maximum(free, 0) // each for free, each in wanted if each]
+    return np.asarray(np.minimum.reduce(limits), dtype=np.int64)
 
 
 def _least(one: Ints | None, other: Ints | None) -> Ints | None:

@@ -82,7 +82,7 @@ def outlasting(field: Field, places: Ints) -> Floats:
     np.minimum.at(first, window.at, np.maximum(window.starts, window.start).astype(float))
     np.maximum.at(last, window.at, np.minimum(window.ends, window.end).astype(float))
     shared = np.maximum(last - first, 0.0)
-    return GAP * (1 - shared[places] / (float(window.end) - window.start))
+    return np.asarray(GAP * (1 - shared[places] / (float(window.end) - window.start)))
 
 
 def switching(field: Field) -> Bools:
@@ -96,8 +96,8 @@ def switching(field: Field) -> Bools:
     before = before[fleet.on.field("blocker", before) == 0]
     mig = np.array([bool(card.mig_now) for card in fleet.cards], dtype=np.bool_)
     # In the order of their starts, so that the last one stays.
-    mig[on.at[before]] = on.field("profile", before) >= 0
-    return auto & (mig != (use_for(field.ask) is Use.MIG))
+    mig[on.at[before]] = on.field("profile", before).astype(np.int64) >= 0
+    return np.asarray(auto & (mig != (use_for(field.ask) is Use.MIG)))
 
 
 def fullness(field: Field) -> float:

@@ -166,7 +166,8 @@ def linked(cards: Sequence[Card], wanted: int) -> list[int]:
         return list(range(wanted))
     if comb(len(cards), wanted) > _MOST_CHOICES:
         return _one_by_one(links, wanted)
-    return list(max(combinations(range(len(cards)), wanted), key=lambda some: _linkage(cards, links, some)))
+    every = combinations(range(len(cards)), wanted)
+    return list(max(every, key=lambda some: _linkage(cards, links, tuple(some))))
 
 
 def _linkage(cards: Sequence[Card], links: Ints, some: tuple[int, ...]) -> tuple[int, int, int, list[int]]:

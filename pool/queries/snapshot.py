@@ -21,9 +21,10 @@ from psycopg.types.range import TimestamptzRange
 from pool.core.fleet import BLOCKER, BOOKED, CLASSES, NEVER, Fleet, instant
 from pool.core.fleet_window import Window
 from pool.core.period import Period
-from pool.core.placement import GpuView, Policy
+from pool.core.placement import GpuView, Policy, Use
+from pool.core.placement_mode import wide
 from pool.core.quota import Line
-from pool.models import Pool
+from pool.models import Gpu, Pool
 from pool.queries import fleets, mixes
 from pool.queries.fleet_reading import profiles_of
 
@@ -94,7 +95,10 @@ class Snapshot:
 
     def view(self, gpu_id: int, *, clean: bool = False) -> GpuView:
         """One GPU for exact checks. Raises KeyError when it is not in the fleet."""
-        return self.fleet.view(gpu_id, self.now, self.period, without=self.without, clean=clean)
+        auto = self.fleet.cards[self.fleet.places[gpu_id]].use is Use.AUTO
+        # A GPU of any use is judged by what is just before and after, too.
+        period = wide(self.period) if auto else self.period
+        return self.fleet.view(gpu_id, self.now, period, without=self.without, clean=clean)
 
 
 # What covers the whole period is added up; only the rest has its times.
@@ -127,12 +131,14 @@ def take(
     team_id: int,
     now: datetime,
     gpu_ids: Collection[int] | None = None,
+    whole_nodes: bool = False,
     without: UUID | None = None,
 ) -> Snapshot:
     """Read the pool as far as `period` is concerned.
 
-    `gpu_ids` narrows it to these GPUs (the team's uses stay whole); `without`
-    leaves out the allocations of one reservation, which is to be placed anew.
+    `gpu_ids` narrows it to these GPUs (the team's uses stay whole), or with `whole_nodes` to all
+    on their nodes, so that what is left of the nodes is known, too. `without` leaves out the
+    allocations of one reservation, which is to be placed anew.
     """
     wanted = {"pool": pool_id, "team": team_id, "without": without}
     if gpu_ids is None:
@@ -140,6 +146,8 @@ def take(
         window = fleet.window(period, now, without=without)
         uses = _uses_in(window, team_id, period)
     else:
+        if whole_nodes:
+            gpu_ids = list(Gpu.objects.filter(node__gpus__in=gpu_ids).values_list("pk", flat=True).distinct())
         fleet = fleets.fresh(pool_id, gpu_ids)
         window = fleet.window(period, now, without=without)
         told = _rows(_USES, {**wanted, "period": TimestamptzRange(period.start, period.end)})

@@ -177,8 +177,14 @@ def _still_holding(wish: Wish, found: list[Plan]) -> list[Plan]:
 
 
 def _snapshot(wish: Wish, gpu_ids: set[int] | None = None) -> Snapshot:
+    ask = wish.wanted.ask
     return snapshot.take(
-        wish.pool.pk, wish.wanted.reading, team_id=wish.team.pk, now=wish.now, gpu_ids=gpu_ids
+        wish.pool.pk,
+        wish.wanted.reading,
+        team_id=wish.team.pk,
+        now=wish.now,
+        gpu_ids=gpu_ids,
+        whole_nodes=bool(ask.node_cpu_milli or ask.node_memory_mib),
     )
 
 

@@ -96,6 +96,7 @@ def _check(pool: Pool, row: Reservation, slices: Sequence[Allocation], added: Pe
         team_id=row.team_id,
         now=now,
         gpu_ids={one.gpu_id for one in slices},
+        whole_nodes=any(one.cpu_milli or one.ram_mib for one in slices),
         without=row.pk,
     )
     _check_room(snap, slices, wanted.blocked, pool)
@@ -111,6 +112,7 @@ def _check_room(snap: Snapshot, slices: Sequence[Allocation], added: Period, poo
     """Refuses with NO_CAPACITY; `latest_end` is the end that would still fit."""
     picks = _picks(snap, slices)
     why = placement.clash(snap.gpus, picks, added) if len(picks) == len(slices) else "no_such_profile"
+    why = why or placement.node_clash(snap.fleet, picks, added, snap.now, without=snap.without)
     if why is None:
         return
     free = sum(placement.clash(snap.gpus, [pick], added) is None for pick in picks)
@@ -138,6 +140,8 @@ def _picks(snap: Snapshot, slices: Sequence[Allocation]) -> list[Pick]:
             one.span.upper - one.span.lower,
             one.charge_milli,
             grants.portion(one) if one.kind == Allocation.Kind.SHARE else None,
+            one.cpu_milli,
+            one.ram_mib,
         )
         for one in slices
         if one.profile_id is None or (one.gpu_id, one.profile_id) in profiles

@@ -14,7 +14,7 @@ from pool.core.period import Period
 from pool.core.placement import GpuView, Portion
 from pool.core.shapes import MigAsk
 from pool.models import Blocker, Gpu, Node, Pool, QuotaLine, Reservation
-from pool.queries import clock, snapshot
+from pool.queries import clock, mixes, snapshot
 from pool.queries.snapshot import Snapshot
 from tests.scene import H100, HALF, NOON, SHARE, WHOLE, Scene, add_node, add_shares, hours, make_scene, offers
 
@@ -149,6 +149,7 @@ def test_what_the_driver_reported_wins_over_the_catalogue() -> None:
 
 
 def test_the_number_of_statements_is_fixed(scene: Scene) -> None:
+    mixes.policy(scene.pool.pk)  # looked for now and then only
     with CaptureQueriesContext(connection) as few:
         take(scene)
     add_node(scene.pool, "more", mig_gpus=5)

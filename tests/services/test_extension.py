@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pool.core.errors import Code
-from pool.core.shapes import Class, MigAsk
+from pool.core.shapes import Class, GpuAsk, MigAsk
 from pool.models import Allocation, Event, Gpu, Node, Pool, QuotaLine
 from pool.services import reservations
 from tests.scene import HALF, NOON, WHOLE, Scene, add_node, hours, make_scene, refused
@@ -144,3 +144,16 @@ def test_owner_and_lead_may_extend_and_nobody_else(scene: Scene) -> None:
 def test_a_member_may_not_extend_what_another_owns(scene: Scene) -> None:
     booked = scene.book()
     refused(Code.FORBIDDEN, lambda: extend(scene, booked, actor=scene.milo))
+
+
+def test_a_node_that_has_given_its_cpu_to_others_by_then_refuses() -> None:
+    scene = make_scene()
+    gpus = add_node(scene.pool, mig_gpus=0, whole_gpus=2)
+    Node.objects.update(cpu_milli=32_000)
+    booked = scene.book(GpuAsk(node_cpu_milli=20_000))
+    later = scene.book(GpuAsk(node_cpu_milli=20_000), start=END + hours(1), duration=hours(1))
+    Allocation.objects.filter(reservation=booked).update(gpu=gpus[0])
+    Allocation.objects.filter(reservation=later).update(gpu=gpus[1])
+    told = refused(Code.NO_CAPACITY, lambda: extend(scene, booked, duration=hours(2)))
+    assert told["counts"] == {"node_full": 1}
+    assert extend(scene, booked, duration=hours(1)).period.upper == END + hours(1)
