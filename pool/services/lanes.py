@@ -33,6 +33,7 @@ from pool.services import (
     broker,
     commands,
     idempotency,
+    learning,
     locks,
     outages,
     reservations,
@@ -89,15 +90,16 @@ def due(*, now: datetime) -> Swept | None:
 
 
 def slow(*, now: datetime) -> bool:
-    """Give Redis back the users that it lacks, forget old idempotency keys; False while another has the lane.
+    """Give Redis back the users that it lacks, forget old idempotency keys, learn what pools are asked for.
 
-    One piece of work that fails does not stop the next; the lane's row keeps the last error.
+    False while another has the lane. One piece of work that fails does not stop the next;
+    the lane's row keeps the last error.
     """
     with lease("slow") as mine:
         if not mine:
             return False
         failed: Exception | None = None
-        for work in (broker.reapply, partial(idempotency.purge, now=now)):
+        for work in (broker.reapply, partial(idempotency.purge, now=now), partial(learning.go_on, now=now)):
             try:
                 work()
             except Exception as error:

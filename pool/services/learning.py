@@ -10,7 +10,7 @@ import logging
 import threading
 from datetime import datetime, timedelta
 
-from django.db.models import Q
+from django.db.models import F, Q
 
 from pool.core.asks import Ask
 from pool.core.errors import Invalid
@@ -71,8 +71,8 @@ def go_on(*, now: datetime) -> None:
 
 def _next(now: datetime) -> Lesson | None:
     """A pool with enough asks that has learnt nothing for a day, the one that never did first."""
-    due = Pool.objects.filter(Q(mix=None) | Q(mix__at__lte=now - EVERY)).order_by("mix__at", "pk")
-    for pool in due.select_related("mix"):
+    due = Pool.objects.filter(Q(mix=None) | Q(mix__at__lte=now - EVERY))
+    for pool in due.select_related("mix").order_by(F("mix__at").asc(nulls_first=True), "pk"):
         before: PoolMix | None = getattr(pool, "mix", None)
         asks = _asks(pool.pk, now)
         if len(asks) >= LEAST:
