@@ -16,15 +16,22 @@ import statistics
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import django
 import numpy as np
 
 from bench import decide_world
 from bench.goals import Board, percentile
+from bench.stack import running
+
+if TYPE_CHECKING:
+    from pool.core.offers import Search
+    from pool.core.period import Period
+    from pool.core.placement import Pick
+    from pool.core.shapes import Ask
 
 CHANGED = 50
 #: The part of all bookings that changes in a run.
@@ -32,14 +39,14 @@ SHARE = 20
 OFFERS = 15
 
 
-def sent(rows: np.ndarray) -> bytes:
+def sent(rows: np.ndarray[Any, Any]) -> bytes:
     """The rows as PostgreSQL's binary COPY has them."""
     from pool.core.fleet import span_of
     from pool.queries.fleet_reading import EPOCH, SENT, TIMES
 
     told = np.zeros(len(rows), dtype=SENT)
     told["n"] = len(SENT.names or ()) // 2
-    for name in rows.dtype.names:
+    for name in rows.dtype.names or ():
         if name in (SENT.names or ()):
             told[f"{name} is"] = SENT[name].itemsize
             told[name] = rows[name] - EPOCH if name in TIMES else rows[name]
@@ -64,7 +71,7 @@ class Pool:
         self.changes = 0
 
     def change(self) -> Callable[[], None]:
-        """Let 50 bookings end earlier; what is returned takes that in, as after a statement of the database."""
+        """Let 50 bookings end earlier; what is returned takes that in, as the database sends it."""
         from pool.queries.fleet_reading import records
 
         new = sent(decide_world.shortened(self.world.rows, CHANGED, self.dice))
@@ -84,7 +91,7 @@ class Pool:
         return start, timedelta(minutes=15 * self.dice.randint(1, int(hours * 4)))
 
 
-def asks() -> list[object]:
+def asks() -> list[Ask]:
     """One of each kind, as often as each other."""
     from pool.core.shapes import GpuAsk, MigAsk, ShareAsk
 
@@ -110,7 +117,7 @@ def decide(pool: Pool, decisions: int) -> list[float]:
         ask = kinds[number % len(kinds)]
         begun = time.perf_counter()
         load()
-        placed = candidates(pool.fleet, ask, Period(start, start + length), policy=pool.policy)  # type: ignore[arg-type]
+        placed = candidates(pool.fleet, ask, Period(start, start + length), policy=pool.policy)
         times.append((time.perf_counter() - begun) * 1000)
         found += bool(placed)
     assert found > decisions // 2, "the pool is too full to say anything"
@@ -119,35 +126,60 @@ def decide(pool: Pool, decisions: int) -> list[float]:
 
 def search(pool: Pool, searches: int) -> list[float]:
     """Milliseconds of each search for offers over 14 days, with the load before it."""
-    from pool.core import offers, openings
-    from pool.core.fleet import micros
-    from pool.core.offers import Placed, Search
+    from pool.core.offers import offers
     from pool.core.period import Period
-    from pool.core.placement import candidates, clash
 
     kinds, times = asks(), []
+    window = Period(pool.world.begin, pool.world.begin + timedelta(days=decide_world.DAYS))
     for number in range(searches):
         load = pool.change()
-        ask = kinds[number % len(kinds)]
-        window = Period(pool.world.begin, pool.world.begin + timedelta(days=decide_world.DAYS))
         _, length = pool.anywhen(24, 1)
         begun = time.perf_counter()
         load()
-        fleet = pool.fleet
-
-        def place(period: Period, until: datetime | None, ask: object = ask) -> Placed | None:
-            placed = candidates(pool.fleet, ask, period, 1, policy=pool.policy)  # type: ignore[arg-type]
-            return Placed(placed[0].picks) if placed else None
-
-        def free(picks: object, period: Period) -> bool:
-            ids = sorted({pick.gpu_id for pick in picks})  # type: ignore[attr-defined]
-            return clash([pool.fleet.view(pk, window.start, period) for pk in ids], picks, period) is None  # type: ignore[arg-type]
-
-        found = openings.openings(fleet, ask, window.start, length, now=window.start, account=None)  # type: ignore[arg-type]
-        assert micros(window.start) >= 0
-        offers.offers(Search(found, window, length, place, free))
+        offers(sought(pool, kinds[number % len(kinds)], window, length))
         times.append((time.perf_counter() - begun) * 1000)
     return times
+
+
+def sought(pool: Pool, ask: Ask, window: Period, length: timedelta) -> Search:
+    """What core.offers looks through, as queries.offers makes it; of a team that may book everything."""
+    from pool.core import openings
+    from pool.core.offers import Placed, Search
+    from pool.core.placement import candidates, clash
+
+    fleet = pool.fleet
+
+    def place(period: Period, until: datetime | None) -> Placed | None:
+        found = candidates(fleet, ask, period, policy=pool.policy)
+        return Placed(found[0].picks, found[0].cost) if found else None
+
+    def free(picks: Sequence[Pick], period: Period) -> bool:
+        views = [fleet.view(pk, window.start, period) for pk in sorted({pick.gpu_id for pick in picks})]
+        return clash(views, picks, period) is None
+
+    room = openings.openings(fleet, ask, window.start, length, now=window.start, account=None)
+    return Search(room, window, length, place, free)
+
+
+def in_memory(gpus: int, allocations: int, seed: int, board: Board) -> None:
+    pool = Pool(gpus, allocations, seed)
+    times = decide(pool, max(20, allocations // SHARE // CHANGED))
+    board.at_most("decide.decision_median", statistics.median(times), "ms", 10)
+    board.at_most("decide.decision_p99", percentile(times, 0.99), "ms", 10)
+    board.at_most("decide.offers_median", statistics.median(search(pool, OFFERS)), "ms", 150)
+
+
+def in_database(gpus: int, allocations: int, seed: int, board: Board) -> None:
+    """Its own demo; this process reads it as one of the portal's would."""
+    from bench import decide_database
+
+    with running() as stack:
+        os.environ["DATABASE_URL"] = stack.database_url
+        django.setup()
+        world = decide_world.make(gpus, allocations, seed, decide_world.tomorrow())
+        pool_id = decide_database.fill(world)
+        decide_database.readings(pool_id, len(world.rows), stack, board)
+        decide_database.creates(pool_id, len(world.rows), stack, board)
 
 
 def main() -> int:
@@ -159,13 +191,12 @@ def main() -> int:
     options = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
     os.environ.setdefault("GPUPOOL_EMBEDDED", "1")
-    django.setup()
     board = Board()
-    pool = Pool(options.gpus, options.allocations, options.seed)
-    times = decide(pool, max(20, options.allocations // SHARE // CHANGED))
-    board.at_most("decide.decision_median", statistics.median(times), "ms", 10)
-    board.at_most("decide.decision_p99", percentile(times, 0.99), "ms", 10)
-    board.at_most("decide.offers_median", statistics.median(search(pool, OFFERS)), "ms", 150)
+    if options.database:
+        in_database(options.gpus, options.allocations, options.seed, board)
+    else:
+        django.setup()
+        in_memory(options.gpus, options.allocations, options.seed, board)
     return board.exit_code()
 
 

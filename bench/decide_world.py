@@ -1,4 +1,4 @@
-"""A large pool for bench.decide: GPUs of every use, and bookings on them over 14 days. Random, but by seed."""
+"""A large pool for bench.decide: GPUs of every use, and bookings on them over 14 days; random, by seed."""
 
 from __future__ import annotations
 
