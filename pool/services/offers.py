@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pool.core import offers
-from pool.core.errors import Refusal, invalid
+from pool.core import moves, offers
+from pool.core.errors import Code, Refusal, invalid
+from pool.core.moves import Shift
 from pool.core.offers import Offer, Placed
 from pool.core.period import Period
 from pool.core.shapes import Ask, Class
 from pool.queries import offers as queries
 from pool.queries import snapshot
+from pool.queries.moves import movable
 from pool.queries.snapshot import Snapshot
 from pool.services import plans, wishes
 from pool.services.plans import NoRoom, Wanted
@@ -37,13 +39,15 @@ AHEAD = timedelta(days=60)
 class Found:
     """Offers by their start; their periods are those of a booking, without the time for scrubbing.
 
-    `refusal`: what a booking at the beginning of the window is told, if there is no offer.
+    `refusal`: what a booking at the beginning of the window is told, if there is no offer; and
+    `shift`, what would have to move then, of bookings that have not begun. None: it would not help.
     """
 
     offers: tuple[Offer, ...]
     window: Period
     duration: timedelta
     refusal: Refusal | None = None
+    shift: Shift | None = None
 
 
 def find(
@@ -73,7 +77,22 @@ def find(
     found = offers.offers(_search(snap, wish, window))
     scrub = timedelta(seconds=wish.pool.scrub_seconds)
     told = tuple(_without_scrub(one, scrub) for one in found)
-    return Found(told, window, duration, None if told else _why(snap, wish, window))
+    if told:
+        return Found(told, window, duration)
+    why = _why(snap, wish, window)
+    shift = _shift(snap, wish) if why.code == Code.NO_CAPACITY else None
+    return Found((), window, duration, why, shift)
+
+
+def _shift(snap: Snapshot, wish: Wish) -> Shift | None:
+    """For the beginning of the window, if the team's quota allows what it would get."""
+    wanted = wish.wanted
+    near = movable(wish.pool.pk, wanted.blocked, wishes.account)
+    asked = moves.Wanted(wanted.ask, wanted.blocked, wanted.account)
+    found = moves.shift(snap.fleet, asked, near, now=wish.now, policy=snap.policy)
+    if found is None or plans.over_quota(snap, plans.charges(found.picks), wanted) is not None:
+        return None
+    return found
 
 
 def _window(since: datetime, end: datetime | None, duration: timedelta) -> Period:

@@ -11,6 +11,7 @@ from typing import Any
 from django.http import HttpResponse
 from rest_framework.request import Request
 
+from pool.core.moves import Shift
 from pool.core.offers import Offer
 from pool.core.period import duration_text
 from pool.queries import clock, inventory
@@ -47,14 +48,22 @@ class Offers(Door):
 
 
 def _found(found: Found) -> dict[str, Any]:
-    """`refusal`: the problem that a booking at the start of the window gets, when nothing is offered."""
+    """`refusal`: the problem that a booking at the start of the window gets, when nothing is offered.
+
+    `would_move`: how many bookings that have not begun would have to go elsewhere for it (whose is not told).
+    """
     return {
         "start": instant(found.window.start),
         "end": instant(found.window.end),
         "duration": duration_text(found.duration),
         "offers": [_offer(one) for one in found.offers],
         "refusal": as_json(problem(found.refusal)) if found.refusal else None,
+        "would_move": _would_move(found.shift) if found.shift else None,
     }
+
+
+def _would_move(shift: Shift) -> dict[str, Any]:
+    return {"bookings": len(shift.moves), "charge_milli": shift.charge_milli}
 
 
 def _offer(one: Offer) -> dict[str, Any]:

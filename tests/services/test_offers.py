@@ -12,7 +12,7 @@ import pytest
 from pool.core.errors import Code, Refusal
 from pool.core.offers import Good, Offer
 from pool.core.shapes import Ask, Class, GpuAsk, MigAsk
-from pool.models import Allocation, Pool, QuotaLine, Reservation
+from pool.models import Allocation, Gpu, Pool, QuotaLine, Reservation
 from pool.services import offers, reservations
 from pool.services.offers import Found
 from tests.scene import (
@@ -171,6 +171,22 @@ def test_nothing_in_the_window_says_why_and_when_it_would(scene: Scene) -> None:
     told = found.refusal.data
     assert (found.refusal.code, told["asked"], told["free"], told["offered"]) == (Code.NO_CAPACITY, 1, 0, 2)
     assert told["first_time"] == (NOON + hours(30)).isoformat()
+
+
+def test_it_is_said_what_would_have_to_move(scene: Scene) -> None:
+    other = add_node(scene.pool, "dgx-09", mig_gpus=0, whole_gpus=2)
+    here, there = busy(scene, WHOLE, 1, 2), busy(scene, WHOLE, 1, 2)
+    Allocation.objects.filter(reservation=here).update(gpu=Gpu.objects.get(node__name="dgx-01", index=2))
+    Allocation.objects.filter(reservation=there).update(gpu=other[0])
+    both = GpuAsk(count=2, same_node=True)
+    found = find(scene, both, 4, end=NOON + hours(5))
+    assert found.offers == ()
+    assert found.shift is not None
+    (move,) = found.shift.moves
+    assert move.reservation in (here.pk, there.pk)
+    assert found.shift.charge_milli == 1000
+    QuotaLine.objects.filter(team=scene.vision).update(cap_milli=1500, guaranteed_milli=0)
+    assert find(scene, both, 4, end=NOON + hours(5)).shift is None
 
 
 def test_what_the_pool_can_never_hold_has_no_first_time(scene: Scene) -> None:

@@ -32,7 +32,7 @@ def held(client, offer, **headers):
 
 def test_an_offer_says_when_what_for_and_at_what_charge(lead):
     body = offers(lead)
-    assert set(body) == {"start", "end", "duration", "offers", "refusal"}
+    assert set(body) == {"start", "end", "duration", "offers", "refusal", "would_move"}
     assert (body["duration"], body["refusal"]) == ("PT2H", None)
     assert 1 <= len(body["offers"]) <= 5
     first = body["offers"][0]
