@@ -22,6 +22,7 @@ def policy(pool_id: int) -> Policy:
     kept = _kept.get(pool_id)
     if kept is not None and now - kept[0] < LOOK:
         return kept[2]
+    found: tuple[datetime, datetime | None, Policy]
     row = PoolMix.objects.filter(pool_id=pool_id).values_list("mix", "at").first()
     if row is None:
         found = (now, None, prior())

@@ -200,7 +200,7 @@ def no_room(refusal: NoRoom, wanted: Wanted, *, pool_id: int, team_id: int, now:
     Outside of any transaction: it may take tens of milliseconds.
     """
     first = None
-    usable = {gpu.id for gpu in refusal.snap.gpus if gpu.usable}
+    usable = set(refusal.snap.fleet.id[refusal.snap.fleet.usable].tolist())
     told = plans.no_capacity(refusal.snap, wanted, None)
     if told.data["offered"] >= told.data["asked"]:
         start, end = wanted.blocked.start, wanted.blocked.end

@@ -72,7 +72,7 @@ def _channel(wish: Wish, pool: Pool, plan: Plan) -> int | None:
     others = Reservation.objects.filter(
         pool=pool, state__in=HOLDING, imex_channel__isnull=False, period__overlap=_range(wish.wanted.blocked)
     )
-    return channel(list(others.values_list("imex_channel", flat=True)))
+    return channel([one for one in others.values_list("imex_channel", flat=True) if one is not None])
 
 
 def _first_state(wish: Wish, pool: Pool, plan: Plan) -> tuple[State, Reason, bool]:

@@ -93,7 +93,9 @@ def _verdict(seen: Snapshot, wanted: Wanted, refusal: Refusal | None) -> tuple[s
     if refusal is not None:
         shown = problem(refusal)
         return "bad", shown.title, (shown.detail, shown.next_step)
-    short = placement.shortfall(seen.gpus, wanted.ask, wanted.blocked, account=wanted.account)
+    short = placement.shortfall(
+        seen.fleet, wanted.ask, wanted.blocked, account=wanted.account, now=seen.now, without=seen.without
+    )
     free = ngettext(
         "%(free)s of %(offered)s is free for the whole time.",
         "%(free)s of %(offered)s are free for the whole time.",
