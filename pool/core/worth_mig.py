@@ -70,50 +70,62 @@ def stretches(whole: Ints, taken: Taken, start: int, end: int, lasting: float) -
     each such time, because by then others will have come and gone. `end` FOREVER:
     without end. What is taken may overlap, as a blocker does an allocation.
     """
-    taken = taken.rows((taken.begin < end) & (taken.until > start) & (taken.mask != 0))
-    row, at, mask, change = _events(len(whole), taken, start, end)
-    busy = _busy(row, mask, change)
-    free = whole[row] & ~busy
-    past = np.append(row[1:] != row[:-1], True)
-    until = np.where(past, float(end), np.append(at[1:], 0).astype(float))
-    if end == FOREVER:
-        until[past] = np.inf
-    weight = np.exp((start - at) / lasting) - np.exp((start - until) / lasting)
+    inside = (taken.begin < end) & (taken.until > start) & (taken.mask != 0)
+    if not inside.all():
+        taken = taken.rows(inside)
+    row, at, signed = _events(len(whole), taken, start, end)
+    last = np.empty(len(row), dtype=np.bool_)
+    last[-1:] = True
+    np.not_equal(row[1:], row[:-1], out=last[:-1])
+    busy = _busy(last, signed)
+    gone = np.exp((start - at) / lasting)
+    left = np.empty_like(gone)
+    left[:-1] = gone[1:]
+    left[last] = 0.0 if end == FOREVER else np.exp((start - end) / lasting)
     # Several changes at one instant leave stretches without length, in which things half happened.
-    some = until > at
-    return Stretches(row[some], free[some], weight[some])
+    some = last.copy()
+    np.logical_or(some[:-1], at[1:] > at[:-1], out=some[:-1])
+    if some.all():
+        return Stretches(row, whole[row] & ~busy, gone - left)
+    row = row[some]
+    return Stretches(row, whole[row] & ~busy[some], (gone - left)[some])
 
 
-def _events(rows: int, taken: Taken, start: int, end: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """(row, when, mask, 1: begins, -1: ends) in order, ends first; nothing changes at a row's first."""
-    ends = taken.until < end
+def _events(rows: int, taken: Taken, start: int, end: int) -> tuple[Ints, Ints, Ints]:
+    """(row, when, mask: above 0 it begins, below it ends) in order, ends first; a row begins with a 0."""
+    ends = np.flatnonzero(taken.until < end)
     row = np.concatenate([np.arange(rows), taken.row, taken.row[ends]])
     at = np.concatenate([np.full(rows, start), np.maximum(taken.begin, start), taken.until[ends]])
-    mask = np.concatenate([np.zeros(rows, dtype=np.int64), taken.mask, taken.mask[ends]])
-    change = np.repeat([0, 1, -1], [rows, len(taken.row), int(ends.sum())])
-    # Of a row nothing is before `start`, and no end at it: the opening comes first.
-    order = np.lexsort((change, at, row))
-    return row[order], at[order], mask[order], change[order]
+    signed = np.concatenate([np.zeros(rows, dtype=np.int64), taken.mask, -taken.mask[ends]])
+    # Of a row nothing is before `start`, and no end at it: so its 0 comes first.
+    order = np.argsort((at - start) * 4 + np.sign(signed), kind="stable")
+    # Row numbers are small: as such they are sorted by counting.
+    small = row.astype(np.uint16) if rows <= 1 << 16 else row
+    order = order[np.argsort(small[order], kind="stable")]
+    return row[order], at[order], signed[order]
 
 
-def _busy(row: Ints, mask: Ints, change: Ints) -> Ints:
-    """What is busy after each event."""
-    signed = mask * change
-    total = np.cumsum(signed)
-    first = np.flatnonzero(np.diff(row, prepend=-1))
-    before = (total - signed)[first]
-    busy: Ints = total - np.repeat(before, np.diff(np.append(first, len(row))))
-    if not np.any((busy - signed) & mask & -(change > 0).astype(np.int64)):
+def _busy(last: NDArray[np.bool_], signed: Ints) -> Ints:
+    """What is busy after each event. `last` of their rows."""
+    busy = _running(last, signed)
+    if not np.any((busy - signed) & np.maximum(signed, 0)):
         return busy
     # Something overlaps, so that sums are no masks: count slice by slice.
-    busy = np.zeros_like(mask)
-    for place in range(int(mask.max()).bit_length()):
-        signed = ((mask >> place) & 1) * change
-        total = np.cumsum(signed)
-        before = (total - signed)[first]
-        there = total - np.repeat(before, np.diff(np.append(first, len(row)))) > 0
+    busy = np.zeros_like(signed)
+    for place in range(int(np.abs(signed).max()).bit_length()):
+        there = _running(last, np.sign(signed) * (np.abs(signed) >> place & 1)) > 0
         busy |= there.astype(np.int64) << place
     return busy
+
+
+def _running(last: NDArray[np.bool_], change: Ints) -> Ints:
+    """The sum of each row's changes so far."""
+    total = np.cumsum(change)
+    ends = np.flatnonzero(last)
+    before = np.zeros(len(ends), dtype=np.int64)
+    before[1:] = total[ends[:-1]]
+    running: Ints = total - np.repeat(before, np.diff(ends, prepend=-1))
+    return running
 
 
 class SliceWorth:
