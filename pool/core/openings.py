@@ -98,7 +98,7 @@ class Spans:
         """For each the first instant in it that is no earlier; NEVER when there is none."""
         at = np.searchsorted(self.last, instants)
         first = np.append(self.first, NEVER)
-        return np.maximum(first[at], instants)
+        return np.asarray(np.maximum(first[at], instants))
 
     def without(self, closed: Iterable[tuple[int, int]], length: int) -> Spans:
         """Without the instants from which a stay of `length` would meet one of these half-open times."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pool.core import moves, offers
+from pool.core import moves, offers, placement, smaller
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.moves import Shift
 from pool.core.offers import Offer, Placed
 from pool.core.period import Period
-from pool.core.shapes import Ask, Class
+from pool.core.shapes import Ask, Class, ask_json
 from pool.queries import offers as queries
 from pool.queries import snapshot
 from pool.queries.moves import movable
@@ -155,8 +155,15 @@ def _why(snap: Snapshot, wish: Wish, window: Period) -> Refusal:
         except Refusal as refusal:
             return refusal
     told = plans.no_capacity(snap, wish.wanted, None)
+    instead = smaller.largest(snap.fleet, wish.wanted.ask, lambda ask: _free(snap, wish.wanted, ask))
+    told.data["largest"] = None if instead is None else ask_json(instead)
     if told.data["offered"] >= told.data["asked"]:
         later = Period(window.start, window.start + max(AHEAD, wish.wanted.period.duration or AHEAD))
         first = offers.soonest(_search(_reading(wish, later), wish, later))
         told.data["first_time"] = first.isoformat() if first else None
     return told
+
+
+def _free(snap: Snapshot, wanted: Wanted, ask: Ask) -> int:
+    """How many of this ask could be had instead, whatever the quota says."""
+    return placement.shortfall(snap.fleet, ask, wanted.blocked, account=wanted.account, now=snap.now).free

@@ -60,7 +60,7 @@ def book(request: PageRequest) -> HttpResponse:
         form.refuse(refused)
         return _page(request, form, summary(form, refused))
     if not getattr(made, "replayed", False):
-        done(request, offers.KEPT if chosen else _("Booked."))
+        done(request, str(offers.KEPT) if chosen else _("Booked."))
     return HttpResponseRedirect(reverse("reservation", args=[made.pk]))
 
 

@@ -46,10 +46,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """`refused` says why there is no line."""
+    """`refused` says why there is no line, `instead` what fits now; `moves`: how many would have to move."""
 
     lines: tuple[Line, ...]
     refused: Problem | None
+    instead: str = ""
+    moves: int = 0
 
 
 def times(request: PageRequest, form: BookForm) -> Times:
@@ -71,8 +73,15 @@ def times(request: PageRequest, form: BookForm) -> Times:
         if refusal.code in (Code.FORBIDDEN, Code.NOT_FOUND):
             raise
         return Times((), problem(refusal))
-    refused = problem(found.refusal) if found.refusal else None
-    return Times(tuple(_line(one) for one in found.offers), refused)
+    if found.refusal is None:
+        return Times(tuple(_line(one) for one in found.offers), None)
+    largest = found.refusal.data.get("largest")
+    return Times(
+        lines=(),
+        refused=problem(found.refusal),
+        instead=words.asked(largest) if largest else "",
+        moves=len(found.shift.moves) if found.shift else 0,
+    )
 
 
 def _line(one: Offer) -> Line:

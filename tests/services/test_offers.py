@@ -171,6 +171,10 @@ def test_nothing_in_the_window_says_why_and_when_it_would(scene: Scene) -> None:
     told = found.refusal.data
     assert (found.refusal.code, told["asked"], told["free"], told["offered"]) == (Code.NO_CAPACITY, 1, 0, 2)
     assert told["first_time"] == (NOON + hours(30)).isoformat()
+    assert told["largest"] is None
+    fewer = find(scene, MigAsk(profile="7g.80gb", count=3), end=NOON + hours(12)).refusal
+    assert fewer is not None
+    assert fewer.data["largest"] == {"kind": "mig", "profile": "7g.80gb", "count": 2}
 
 
 def test_it_is_said_what_would_have_to_move(scene: Scene) -> None:

@@ -374,6 +374,12 @@ def test_without_an_offer_it_is_said_why(node: SimNode, milos: Client) -> None:
     assert 'name="hold"' not in page
 
 
+def test_what_would_fit_instead_is_said(node: SimNode, milos: Client) -> None:
+    page = page_of(send(milos, offers="1", count="9"))
+    assert "No room" in page
+    assert "Free at that time: 7 × 1g.10gb" in page
+
+
 def test_a_hold_that_has_lapsed_says_so(node: SimNode, milos: Client) -> None:
     send(milos, hold=offered(milos)[0])
     Reservation.objects.update(hold_until=clock.now())
