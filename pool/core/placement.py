@@ -137,10 +137,10 @@ def _clash_on(gpu: GpuView, picks: Sequence[Pick], period: Period) -> str | None
         return gpu.why or "unusable"
     there = during(gpu.busy, period.start, period.end)
     portions = [pick.portion for pick in picks if pick.portion is not None]
-    uses = {_use_of(pick) for pick in picks}
-    if len(uses) > 1 or not serves(gpu, *uses):
+    use = _use_of(picks[0])
+    if not serves(gpu, use) or any(_use_of(pick) is not use for pick in picks):
         return "wrong_use"
-    if other_mode(gpu, *uses, period):
+    if other_mode(gpu, use, period):
         return "other_mode"
     if portions:
         return _clash_of_shares(gpu, portions, there, period)

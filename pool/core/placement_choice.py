@@ -15,7 +15,7 @@ from pool.core.placement_field import Field
 from pool.core.placement_gaps import slice_gaps
 from pool.core.placement_policy import STEP, Policy, Why
 from pool.core.placement_rate import Own, Rates, Spots, Standing, rated
-from pool.core.placement_room import packed, slots
+from pool.core.placement_room import Slot, packed, slots
 from pool.core.placement_search import Candidate, Pick, Plan, Seat, merged, share_plans, slice_plans
 from pool.core.placement_whole import Unit, whole_plans
 from pool.core.quota import WHOLE
@@ -191,8 +191,8 @@ class _Several:
         """The GPU at this place, with what its spots cost."""
         field, spots = self.field, self.spots
         seat, n = _bare_seat(field, place), self._spots_of(place)
-        masks, free, possible = spots.mask[n], 0, ()
-        worth = None
+        masks, free, worth = spots.mask[n], 0, None
+        possible: tuple[Slot, ...] = ()
         if seat.profile is not None:
             free = as_mask(field.window.free[place])
             every = slots(seat.profile.size, seat.profile.starts, seat.gpu.grid)

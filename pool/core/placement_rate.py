@@ -30,8 +30,8 @@ from pool.core.worth_mig import Stretches, Taken, stretches
 class Spots:
     """Where one piece could go, flat: on the GPU at `place`, from slice `start`.
 
-    `rank` 0 is the strongest isolation; `charge` in thousandths; `crowd` the slices that are
-    free on the GPU; the costs in GPUs.
+    `rank` 0 is the strongest isolation; `charge` in thousandths; `crowd` how much is free on the
+    GPU, in slices; the costs in GPUs.
     """
 
     place: Ints
@@ -69,7 +69,7 @@ class Spots:
         return some[np.lexsort((-self.start[some], standing[some]))]
 
     def only(self, which: Ints | list[int] | slice) -> Spots:
-        return Spots(*(getattr(self, name)[which] for name in Spots.__dataclass_fields__))
+        return Spots(**{name: getattr(self, name)[which] for name in Spots.__dataclass_fields__})
 
     def whys(self) -> list[Why]:
         """Of each spot."""
@@ -86,6 +86,8 @@ class Spots:
 
 #: What costs may be below 0 (a gap that is filled), in steps; and the bits of a place.
 _FLOOR, _PLACE = 1 << 22, 19
+#: What is free of a GPU for shares, as crowd: in so many parts.
+_CROWD = 31
 #: (GPU id, first slice, slices): where somebody is already.
 Own = Collection[tuple[int, int, int]]
 
@@ -94,9 +96,9 @@ def rated(rates: Rates, own: Own = ()) -> Spots:
     """All spots of a field, each with what one piece there costs."""
     found = [rates.of(sort, places) for sort, places in rates.field.fitting()]
     if not found:
-        return Spots(*(np.empty(0, dtype=np.int64) for _ in Spots.__dataclass_fields__))
-    columns = (np.concatenate([getattr(p, name) for p in found]) for name in Spots.__dataclass_fields__)
-    return _staying(rates.field.fleet, Spots(*columns), own)
+        return Spots(**{name: np.empty(0, dtype=np.int64) for name in Spots.__dataclass_fields__})
+    columns = {name: np.concatenate([getattr(p, name) for p in found]) for name in Spots.__dataclass_fields__}
+    return _staying(rates.field.fleet, Spots(**columns), own)
 
 
 def _staying(fleet: Fleet, all_of_them: Spots, own: Own) -> Spots:
@@ -123,6 +125,8 @@ class Rates:
         if len(possible) > 1 and self.worth.pressure(0.0).any():
             self.pressure = self.worth.pressure(fullness(field))
         self.switches = switching(field)
+        #: [places] what a change of mode costs there, in GPUs.
+        self.mode: Floats = np.where(self.switches, MODE_CHANGE, 0.0)
         self._steps: dict[int, Callable[[int], int]] = {}
         self._lasting = policy.lasting * policy.mix.slices.horizon
         #: What the weights of a GPU's stretches sum to (worth_mig.stretches), so that losses are in GPUs.
@@ -161,7 +165,7 @@ class Rates:
             loss=loss,
             pressure=self.pressure[fleet.model[places]] * charge / WHOLE,
             gaps=gaps,
-            mode=self.switches[places] * MODE_CHANGE,
+            mode=self.mode[places],
             stays=none,
         )
 
@@ -187,7 +191,7 @@ class Rates:
             loss=loss[row, column],
             pressure=self.pressure[fleet.model[place]] * charge / WHOLE,
             gaps=np.zeros(len(row)),
-            mode=self.switches[place] * MODE_CHANGE,
+            mode=self.mode[place],
             stays=none,
         )
 
@@ -224,7 +228,8 @@ class Rates:
         charge = shares.charge_milli(portion, ledgers.memory_mib)
         gaps = outlasting(self.field, places) * charge / WHOLE
         rank = shares.ORDER.index(sort.gpu.sharing) if sort.gpu.sharing else len(shares.ORDER)
-        return self._spots(places, loss, charge=charge, gaps=gaps, rank=rank)
+        spots = self._spots(places, loss, charge=charge, gaps=gaps, rank=rank)
+        return replace(spots, crowd=left_memory * _CROWD // WHOLE)
 
 
 class Standing:
