@@ -33,10 +33,14 @@ _AUTO, _MIG, _SHARE, _WHOLE = (USES.index(use) for use in (Use.AUTO, Use.MIG, Us
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Thousandths of a GPU: `free`, and what of it the usual asks cannot use, on average."""
+    """Thousandths of a GPU: `free`, and what of it the usual asks cannot use, on average.
+
+    Not `known`: none of the GPUs can be used, or nobody knows what they hold.
+    """
 
     free: float = 0.0
     lost: float = 0.0
+    known: bool = True
 
     @property
     def share(self) -> float | None:
@@ -57,19 +61,20 @@ class Fragmentation:
     blocks: int | None
 
     def of_pool(self) -> Figure:
-        return Figure(float(self.free.sum()), float(self.lost.sum()))
+        return self._of(np.arange(len(self.free)))
 
     def of_node(self, node_id: int) -> Figure:
-        """Of a node without GPUs in the fleet nothing is known."""
         fleet = self.window.fleet
-        here = fleet.node == next((n for n, node in enumerate(fleet.nodes) if node.id == node_id), -1)
-        return Figure(float(self.free[here].sum()), float(self.lost[here].sum()))
+        number = next((n for n, node in enumerate(fleet.nodes) if node.id == node_id), -1)
+        return self._of(np.flatnonzero(fleet.node == number))
 
     def of_gpu(self, gpu_id: int) -> Figure:
         place = self.window.fleet.place(gpu_id)
-        if place is None:
-            return Figure()
-        return Figure(float(self.free[place]), float(self.lost[place]))
+        return self._of(np.array([] if place is None else [place], dtype=np.int64))
+
+    def _of(self, places: Ints) -> Figure:
+        known = bool(self.window.fleet.usable[places].any())
+        return Figure(float(self.free[places].sum()), float(self.lost[places].sum()), known)
 
 
 def fragmentation(window: Window, mix: Mix) -> Fragmentation:

@@ -15,6 +15,7 @@ from rest_framework.request import Request
 
 from pool.queries import access, processes
 from pool.queries import inventory as queries
+from pool.queries.fragmentation import Now
 from portal.api import paging
 from portal.api.auth import bound_team, user_of
 from portal.api.door import Door
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pool.models import Gpu as GpuRow
     from pool.models import Node as NodeRow
     from pool.models import Pool as PoolRow
+    from pool.queries.fragmentation import Figure
     from pool.queries.inventory import CapacityRow, Cell, ProfileRow
     from pool.queries.processes import Activity, Running
 
@@ -46,7 +48,8 @@ class Nodes(Door):
         rows = queries.nodes_visible_to(user_of(request))
         if "pool" in request.query_params:
             rows = rows.filter(pool=access.pool(user_of(request), request.query_params["pool"]))
-        return paging.listing(request, rows, BY_NAME, lambda page: [_node(row) for row in page])
+        now = Now()
+        return paging.listing(request, rows, BY_NAME, lambda page: [_node(row, now) for row in page])
 
 
 class Node(Door):
@@ -55,7 +58,8 @@ class Node(Door):
     def get(self, request: Request, name: str) -> HttpResponse:
         node = access.node(user_of(request), name)
         gpus = queries.gpus_visible_to(user_of(request)).filter(node=node)
-        return answer(_node(node) | {"gpus": [_gpu(gpu) for gpu in gpus]})
+        now = Now()
+        return answer(_node(node, now) | {"gpus": [_gpu(gpu, now) for gpu in gpus]})
 
 
 class Gpus(Door):
@@ -67,7 +71,8 @@ class Gpus(Door):
             rows = rows.filter(node__pool=access.pool(user_of(request), request.query_params["pool"]))
         if "node" in request.query_params:
             rows = rows.filter(node=access.node(user_of(request), request.query_params["node"]))
-        return paging.listing(request, rows, BY_PLACE, lambda page: [_gpu(row) for row in page])
+        now = Now()
+        return paging.listing(request, rows, BY_PLACE, lambda page: [_gpu(row, now) for row in page])
 
 
 class Gpu(Door):
@@ -81,7 +86,7 @@ class Gpu(Door):
         seen = queries.gpu_grid(gpu, user_of(request), only=bound_team(request))
         running = processes.of_gpu(gpu, user_of(request), only=bound_team(request))
         return answer(
-            _gpu(gpu)
+            _gpu(gpu, Now())
             | {
                 "mig": seen.mig,
                 "wanted": _cells(seen.wanted),
@@ -106,6 +111,7 @@ class Profiles(Door):
 
 
 def _pools(page: Sequence[PoolRow]) -> list[dict[str, Any]]:
+    now = Now()
     return [
         {
             "name": pool.name,
@@ -114,6 +120,7 @@ def _pools(page: Sequence[PoolRow]) -> list[dict[str, Any]]:
             "frozen": pool.frozen,
             "version": pool.version,
             "capacity": [_capacity(row) for row in queries.capacity(pool)],
+            "fragmentation": _fragmentation(now.of_pool(pool)) | {"blocks": now.blocks(pool)},
         }
         for pool in page
     ]
@@ -134,7 +141,16 @@ def _capacity(row: CapacityRow) -> dict[str, Any]:
     }
 
 
-def _node(node: NodeRow) -> dict[str, Any]:
+def _fragmentation(figure: Figure) -> dict[str, Any]:
+    """GPUs that are free, and what of them the usual asks cannot use; null where it is not known."""
+    return {
+        "free": round(figure.free / 1000, 6) if figure.known else None,
+        "unusable": round(figure.lost / 1000, 6) if figure.known else None,
+        "share": None if figure.share is None else round(figure.share, 6),
+    }
+
+
+def _node(node: NodeRow, now: Now) -> dict[str, Any]:
     return {
         "name": node.name,
         "pool": node.pool.name,
@@ -156,11 +172,12 @@ def _node(node: NodeRow) -> dict[str, Any]:
         "frozen": node.frozen,
         "agent_frozen": node.agent_frozen,
         "dropped_values": node.dropped_values,
+        "fragmentation": _fragmentation(now.of_node(node)),
         "version": node.version,
     }
 
 
-def _gpu(gpu: GpuRow) -> dict[str, Any]:
+def _gpu(gpu: GpuRow, now: Now) -> dict[str, Any]:
     why = queries.why_unusable(gpu)
     state = getattr(gpu, "state", None)
     heard = state is not None and why not in ("unknown", "lost", "retired")
@@ -181,6 +198,7 @@ def _gpu(gpu: GpuRow) -> dict[str, Any]:
         "numa": gpu.numa,
         "usable": why is None,
         "why": why,
+        "fragmentation": _fragmentation(now.of_gpu(gpu)),
         "sampled_at": instant(_when(state)),
         "readings": state.readings if state is not None and heard else None,
         "health": state.health if state is not None and heard else None,

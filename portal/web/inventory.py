@@ -16,6 +16,7 @@ from pool.core.errors import Code, Invalid, Refusal
 from pool.core.roles import Action
 from pool.queries import access, clock, reservations
 from pool.queries import inventory as queries
+from pool.queries.fragmentation import Now
 from pool.services import adoption as adoptions
 from pool.services import health
 from pool.services import inventory as services
@@ -122,6 +123,7 @@ def _node_page(request: PageRequest, name: str, refused: Problem | None = None) 
     context = {
         "node": row,
         "card": _card_of(row, gpus),
+        "fragments": Now().of_node(row),
         "gpus": [gpu_view.card(gpu, grids[gpu.pk], mine) for gpu in gpus],
         "may_manage": access.can(request.user, Action.MANAGE_NODE),
         "ways": sorted({"advisory", row.access, *row.access_offered}),
@@ -156,6 +158,7 @@ def _gpu_page(
     seen = gpu_running.of_gpu(row, request.user, heard=view.why not in gpu_view.SILENT)
     context: dict[str, Any] = {
         "gpu": view,
+        "fragments": Now().of_gpu(row),
         "seen": seen,
         "faults": seen.faults,
         "may_return": seen.may_return,

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_safe
 from pool.core.roles import Action
 from pool.core.states import State
 from pool.queries import access, clock, inventory, reservations, teams
+from pool.queries.fragmentation import Figure, Now
 from pool.queries.inventory import CapacityRow
 from pool.queries.reservations import ReservationView
 from portal.htmx import PageRequest, render
@@ -52,6 +53,8 @@ class Capacity:
 class PoolCard:
     pool: Pool
     rows: list[Capacity]
+    fragments: Figure
+    blocks: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,14 @@ class Mine:
 def overview(request: PageRequest) -> HttpResponse:
     now = clock.now()
     mine = [reservations.as_resource(row) for row in reservations.mine(request.user)[:MINE]]
+    fragments = Now(now)
     pools = [
-        PoolCard(pool, [_capacity(row) for row in inventory.capacity(pool)])
+        PoolCard(
+            pool,
+            [_capacity(row) for row in inventory.capacity(pool)],
+            fragments.of_pool(pool),
+            fragments.blocks(pool),
+        )
         for pool in inventory.pools_visible_to(request.user)
     ]
     unheard_first = F("unknown_since").asc(nulls_last=True)

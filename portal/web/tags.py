@@ -78,7 +78,17 @@ def minutes(count: int) -> str:
 
 
 @register.filter
-def gpus(milli: int | None) -> str:
+def percent(share: float | None) -> str:
+    """`12 %` for 0.12; what is there is never told as 0 %, nor what is not all as 100 %."""
+    if share is None:
+        return _("unknown")
+    if 0 < share < 0.005:
+        return "< 1 %"
+    return f"{min(round(100 * share), 100 if share >= 1 else 99)} %"
+
+
+@register.filter
+def gpus(milli: float | None) -> str:
     """`0.125` for 125 thousandths of a GPU."""
     return _("unknown") if milli is None else f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
 

@@ -58,14 +58,16 @@ def test_an_empty_pool_is_not_fragmented() -> None:
 
 def test_where_nothing_is_free_there_is_no_share_of_it() -> None:
     full = gpu(0, use=Use.WHOLE, busy=[wall(0, 8, HOUR)])
-    assert told([full], learn(())).of_pool().share is None
+    figure = told([full], learn(())).of_pool()
+    assert (figure.known, figure.share) == (True, None)
 
 
 def test_a_gpu_that_cannot_be_used_is_unknown_and_not_free() -> None:
     seen = told([gpu(0, why="unknown"), gpu(1)], learn(()))
     assert (seen.of_gpu(0).share, seen.of_gpu(1).share) == (None, 0.0)
     assert seen.of_pool().free == 1000.0
-    assert seen.of_gpu(99).share is seen.of_node(99).share is None
+    assert [seen.of_gpu(n).known for n in (0, 1, 99)] == [False, True, False]
+    assert seen.of_gpu(99) == seen.of_node(99) == Figure(known=False)
 
 
 def test_a_small_slice_in_the_middle_spoils_the_gpu_for_a_large_one() -> None:

@@ -157,3 +157,22 @@ def test_instances_tell_how_busy_they_are_with_null_for_not_measured(lead, node)
     node.follow()
     one = lead.get(f"/api/v1/gpus/{node.gpus[0].uuid}").json()["activity"][0]
     assert (one["profile"], one["activity_pct"], one["memory_activity_pct"]) == ("1g.10gb", None, None)
+
+
+def test_it_tells_how_fragmented_pool_node_and_gpu_are(lead, node):
+    pool = only(lead.get("/api/v1/pools"))
+    assert pool["fragmentation"] == {"free": 1, "unusable": 0, "share": 0, "blocks": None}
+    lead.book()
+    told = lead.get("/api/v1/nodes/node-1").json()
+    figure = told["fragmentation"]
+    assert figure == told["gpus"][0]["fragmentation"] == only(lead.get("/api/v1/gpus"))["fragmentation"]
+    assert figure["free"] == 0.75
+    assert 0 < figure["unusable"] < 0.75
+    assert figure["share"] == pytest.approx(figure["unusable"] / 0.75, abs=1e-5)
+
+
+def test_what_is_not_heard_is_neither_free_nor_fragmented(lead):
+    Node.objects.update(received_at=clock.real_now() - timedelta(hours=1))
+    unknown = {"free": None, "unusable": None, "share": None}
+    assert lead.get("/api/v1/nodes/node-1").json()["fragmentation"] == unknown
+    assert only(lead.get("/api/v1/gpus"))["fragmentation"] == unknown

@@ -224,3 +224,10 @@ def test_the_live_parts_answer_alone(node: SimNode, milos: Client) -> None:
         part = milos.get(address, headers={"HX-Request": "true"}).content.decode()
         assert re.match(r'\s*<div id="live"', part), address
         assert "<html" not in part
+
+
+def test_node_and_gpu_say_how_fragmented_they_are(node: SimNode, milos: Client) -> None:
+    for address in ("/nodes/node-1/", f"/gpus/{node.gpus[0].uuid}/"):
+        assert "0 % of what is free: 0 of 1 GPUs are of no use to the usual asks" in page_of(
+            milos.get(address)
+        )

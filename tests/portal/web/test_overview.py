@@ -100,3 +100,15 @@ def test_the_live_part_answers_alone(node: SimNode, milos: Client) -> None:
     part = milos.get("/", headers={"HX-Request": "true"}).content.decode()
     assert part.lstrip().startswith('<div id="live"')
     assert "<html" not in part
+
+
+def test_it_says_how_much_of_what_is_free_is_of_no_use(cast: Cast, node: SimNode, milos: Client) -> None:
+    assert "Fragmented: 0 % of what is free" in page_of(milos.get("/"))
+    book(cast.sam, team="speech", profile="1g.10gb")
+    page = page_of(milos.get("/"))
+    assert "of 0.875 GPUs are of no use to the usual asks" in page
+    assert "Fragmented: 0 %" not in page
+    node.row.refresh_from_db()
+    node.row.received_at = clock.real_now() - timedelta(minutes=5)
+    node.row.save()
+    assert "Fragmented: unknown" in page_of(milos.get("/"))
