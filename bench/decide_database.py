@@ -24,6 +24,7 @@ from bench.stack import Stack
 NAME, TEAM = "large", "vision"
 CLIENTS, EACH, WARM = 4, 30, 5
 CHANGED = 50
+PATIENCE_S = 300.0
 BATCH = 1000
 
 ASKS: tuple[dict[str, Any], ...] = (
@@ -194,22 +195,27 @@ def readings(pool_id: int, rows: int, stack: Stack, board: Board) -> None:
 
 
 def creates(pool_id: int, rows: int, stack: Stack, board: Board) -> None:
-    """4 processes book through REST; before each booking 50 others change."""
+    """4 processes book through REST at the same moments; before each of those 50 bookings a client change."""
     context = multiprocessing.get_context("spawn")
-    calls = [(stack, pool_id, rows, seed) for seed in range(CLIENTS)]
-    with context.Pool(CLIENTS) as processes:
-        told = processes.map(_client, calls)
-    times = [one for mine, _ in told for one in mine]
+    meet, told = context.Barrier(CLIENTS), context.Queue()
+    calls = [(stack, pool_id, rows, seed, meet, told) for seed in range(CLIENTS)]
+    processes = [context.Process(target=_client, args=call) for call in calls]
+    for process in processes:
+        process.start()
+    answers = [told.get(timeout=PATIENCE_S) for _ in processes]
+    for process in processes:
+        process.join()
+    times = [one for mine, _ in answers for one in mine]
     board.at_most("decide.create_median", statistics.median(times), "ms", 30)
     board.at_most("decide.create_p99", percentile(times, 0.99), "ms", 100)
-    board.at_most("decide.create_odd_answers", sum(odd for _, odd in told), "answers", 0)
+    board.at_most("decide.create_odd_answers", sum(odd for _, odd in answers), "answers", 0)
 
 
-def _client(call: tuple[Stack, int, int, int]) -> tuple[list[float], int]:
-    return asyncio.run(_book_on(*call))
+def _client(stack: Stack, pool_id: int, rows: int, seed: int, meet: Any, told: Any) -> None:
+    told.put(asyncio.run(_book_on(stack, pool_id, rows, seed, meet)))
 
 
-async def _book_on(stack: Stack, pool_id: int, rows: int, seed: int) -> tuple[list[float], int]:
+async def _book_on(stack: Stack, pool_id: int, rows: int, seed: int, meet: Any) -> tuple[list[float], int]:
     """The milliseconds of each booking that was made or refused, and how many answers were something else."""
     dice, times, odd = random.Random(1000 + seed), [], 0
     begin = decide_world.tomorrow()
@@ -217,6 +223,7 @@ async def _book_on(stack: Stack, pool_id: int, rows: int, seed: int) -> tuple[li
     with changing(stack.database_url) as connection:
         for number in range(WARM + EACH):
             shorten(connection, pool_id, rows, dice)
+            meet.wait(PATIENCE_S)
             start = begin + timedelta(minutes=15 * dice.randrange(13 * 96))
             body = {
                 "team": TEAM,
@@ -231,5 +238,6 @@ async def _book_on(stack: Stack, pool_id: int, rows: int, seed: int) -> tuple[li
             odd += reply.status not in (201, 409)
             if number >= WARM:
                 times.append(reply.seconds * 1000)
+            meet.wait(PATIENCE_S)
     await client.close()
     return times, odd

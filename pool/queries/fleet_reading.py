@@ -35,7 +35,8 @@ SELECT gpu.id, gpu.uuid, gpu.node_id, node.name, node.block, node.cpu_milli, nod
     gpu.sharing, state.mig, gpu.mig_capable, gpu.fabric_cluster, gpu.fabric_clique, gpu.numa,
     CASE WHEN gpu.use <> 'mig' THEN gpu.links::text END
 FROM pool_node node JOIN pool_gpu gpu ON gpu.node_id = node.id
-LEFT JOIN pool_gpustate state ON state.gpu_id = gpu.id
+LEFT JOIN LATERAL (
+    SELECT lost, received_at, mig FROM pool_gpustate seen WHERE seen.gpu_id = gpu.id OFFSET 0) state ON true
 WHERE node.pool_id = %(pool)s AND (%(gpus)s::bigint[] IS NULL OR gpu.id = ANY(%(gpus)s))
 """
 
@@ -57,7 +58,7 @@ COPY (
         coalesce(alloc.share_memory_mib, 0), coalesce(alloc.share_compute_pct, 0::int2),
         coalesce(alloc.share_limit_pct, 0::int2), coalesce(hashtextextended(alloc.mps_user, 0), 0),
         alloc.cpu_milli, alloc.ram_mib, alloc.charge_milli, booked.owner_id, booked.team_id, booked.id
-    FROM pool_allocation alloc JOIN pool_reservation booked ON booked.id = alloc.reservation_id
+    FROM pool_allocation alloc {booked}
     WHERE alloc.holds AND {these}
     UNION ALL
     SELECT alloc.gpu_id, '-infinity', 'infinity', '-infinity', 'infinity', lower(alloc.span),
@@ -69,6 +70,10 @@ COPY (
         WHERE late.gpu_id = alloc.gpu_id AND late.holds AND over.state = 'ending'))
 ) TO STDOUT (FORMAT BINARY)
 """
+#: Of all rows at once; and of a few, which are looked up one by one, whatever the planner thinks (OFFSET).
+_BOOKED = "JOIN pool_reservation booked ON booked.id = alloc.reservation_id"
+_BOOKED_FEW = """CROSS JOIN LATERAL (
+    SELECT * FROM pool_reservation one WHERE one.id = alloc.reservation_id OFFSET 0) booked"""
 #: Filled in with numbers: COPY takes no parameters.
 _ON_GPUS = "alloc.gpu_id = ANY('{%s}'::bigint[])"
 _IN_POOL = """alloc.gpu_id IN (
@@ -127,12 +132,12 @@ def cards_of(pool_id: int, gpu_ids: list[int] | None) -> list[Card]:
 
 def rows_of(pool_id: int, gpu_ids: list[int] | None) -> Records:
     """What holds or stands in the way on the pool's GPUs, or on those asked for."""
-    these = _IN_POOL % pool_id if gpu_ids is None else _ON_GPUS % ",".join(str(int(pk)) for pk in gpu_ids)
-    with (
-        connection.cursor() as cursor,
-        connection.wrap_database_errors,
-        cursor.copy(_ROWS.format(these=these)) as copy,
-    ):
+    if gpu_ids is None:
+        sql = _ROWS.format(these=_IN_POOL % pool_id, booked=_BOOKED)
+    else:
+        these = _ON_GPUS % ",".join(str(int(pk)) for pk in gpu_ids)
+        sql = _ROWS.format(these=these, booked=_BOOKED_FEW)
+    with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(sql) as copy:
         return records(b"".join(copy))
 
 
