@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """`span` is that of its instance, None on a GPU without MIG. `unattributed`: nobody is known to own it."""
+    """`span` is its instance's, None on a GPU without MIG. `unattributed`: nobody is known to own it."""
 
     process: wire.Process
     span: tuple[int, int] | None
@@ -94,7 +94,8 @@ def _whose(
     ids = [UUID(one) for one in allocations]
     if not ids:
         return {}
-    mine = reservations.visible_to(viewer).filter(told=True, allocations__in=ids)
+    seen = reservations.visible_to(viewer).filter(allocations__in=ids)
+    mine = seen.filter(told=True)  # type: ignore[misc] # an annotation of visible_to
     mine = mine if only is None else mine.filter(team=only)
     rows = Allocation.objects.filter(pk__in=ids, left_at=None, reservation__in=mine.values("pk"))
     names = rows.values_list("pk", "reservation_id", "reservation__title", "reservation__team__name")

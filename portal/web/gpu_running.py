@@ -97,7 +97,8 @@ def _fault(view: FaultView) -> Fault:
 def _process(one: Running) -> Process:
     process = one.process
     whose, href, tone = _whose(one)
-    sessions = [str(healthwords.SESSIONS[process.session])] if process.session in healthwords.SESSIONS else []
+    session = healthwords.SESSIONS.get(process.session or "")
+    sessions = [str(session)] if session else []
     container = [_("container %(name)s") % {"name": process.container[:12]}] if process.container else []
     return Process(
         pid=process.pid,

@@ -187,6 +187,15 @@ def test_the_demos_gpus_are_managed_once_all_have_reported(cast: Cast) -> None:
     assert Gpu.objects.filter(managed=True).count() == 24
 
 
+def test_one_gpu_of_the_demo_is_given_in_shares_where_its_node_can(cast: Cast) -> None:
+    for name, model, count in DEMO:
+        node = enrol_node(cast.main, name, model, count, managed=False)
+        node.send(node.report(sharing=("mps", "timeslice")))
+    run("demo_nodes", "--timeout", "0")
+    shared = Gpu.objects.get(managed=True, use="share")
+    assert (str(shared), shared.sharing) == ("rtx-01/1", "mps")
+
+
 def test_a_node_of_the_demo_that_says_nothing_is_named(cast: Cast) -> None:
     for name, model, count in DEMO[1:]:
         enrol_node(cast.main, name, model, count, managed=False)
