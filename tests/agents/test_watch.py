@@ -308,7 +308,7 @@ class TestParts:
         steps: dict[str, object] = {}
         parts = bench.parts
         monkeypatch.setattr(parts.hooks, "notice", lambda held: steps.update(hooks=set(held)))
-        monkeypatch.setattr(parts.lines, "step", lambda gpus: steps.update(lines=len(gpus)))
+        monkeypatch.setattr(parts.lines, "step", lambda gpus, shares: steps.update(lines=len(gpus)))
         monkeypatch.setattr(parts.ending, "step", lambda gpus, shares: steps.update(ending=len(gpus)))
         stay = Stay(
             allocation="a", reservation="r", gpu=bench.uuid, team="t", owner="o", start=datetime.now(UTC)
@@ -334,7 +334,7 @@ class TestParts:
             raise RuntimeError("a hook's folder is odd")
 
         monkeypatch.setattr(bench.parts.hooks, "notice", broken)
-        monkeypatch.setattr(bench.parts.lines, "step", lambda gpus: reached.set())
+        monkeypatch.setattr(bench.parts.lines, "step", lambda gpus, shares: reached.set())
         bench.start()
         bench.portal.await_report(lambda report: report.seq >= 3)
         assert reached.is_set()
