@@ -273,8 +273,9 @@ class TestHappened:
         seen = len(bench.portal.reports)
         bench.portal.await_report(lambda report: len(bench.portal.reports) > seen)
         world.xid(bench.folder, 0, 43, 0)
-        report = bench.portal.await_report(lambda report: bool(report.happened))
-        (one,) = report.happened
+        told = lambda: [one for report in bench.portal.reports for one in report.happened]  # noqa: E731
+        bench.portal.await_report(lambda report: bool(told()))
+        (one,) = told()
         assert (one.kind, one.gpu, one.allocation, one.data["xid"]) == ("xid", bench.uuid, "a", 43)
         latest = bench.watch.latest()
         assert latest is not None
@@ -327,7 +328,9 @@ class TestParts:
         assert parts.stays.of("a") == stay
         assert parts.stays.policy.kill
 
-    def test_one_that_fails_silences_no_report(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_that_fails_silences_no_report_and_says_so_once(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
         reached = threading.Event()
 
         def broken(held: object) -> None:
@@ -339,6 +342,8 @@ class TestParts:
         bench.portal.await_report(lambda report: report.seq >= 3)
         assert reached.is_set()
         assert bench.watch._failures == 0
+        said = [record for record in caplog.records if "hooks" in record.getMessage()]
+        assert len(said) == 1
 
     def test_what_works_here_and_who_else_manages_it_is_told(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
