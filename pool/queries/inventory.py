@@ -47,6 +47,7 @@ __all__ = [
     "gpu_grids",
     "gpus_visible_to",
     "holdings",
+    "is_heard",
     "managed_elsewhere",
     "node_unknown",
     "nodes_visible_to",
@@ -115,6 +116,14 @@ def why_unusable(gpu: Gpu) -> str | None:
     if state is None or Blocker.Kind.UNKNOWN in kinds or node_unknown(gpu.node):
         return "unknown"
     return "unhealthy" if Blocker.Kind.HEALTH in kinds else None
+
+
+def is_heard(gpu: Gpu) -> bool:
+    """Whether what was last reported of it is of now. Takes what `why_unusable` takes."""
+    state = getattr(gpu, "state", None)
+    if gpu.retired_at is not None or state is None or state.lost or node_unknown(gpu.node):
+        return False
+    return all(one.kind != Blocker.Kind.UNKNOWN for one in gpu.blockers.all())
 
 
 # --- What is offered ----------------------------------------------------------

@@ -163,7 +163,7 @@ def _node(node: NodeRow) -> dict[str, Any]:
 def _gpu(gpu: GpuRow) -> dict[str, Any]:
     why = queries.why_unusable(gpu)
     state = getattr(gpu, "state", None)
-    heard = state is not None and why not in ("unknown", "lost", "retired")
+    heard = queries.is_heard(gpu)
     return {
         "uuid": gpu.uuid,
         "node": gpu.node.name,

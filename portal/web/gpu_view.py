@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 Mine = frozenset[UUID]
 
-#: What is known of such a GPU is not of now.
-SILENT = frozenset({"unknown", "lost", "retired"})
-
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -228,8 +225,7 @@ def _place(cell: Cell, mine: Mine, observed: str, mig_uuid: str) -> Place:
 def tiles(gpu: Gpu) -> tuple[Tile, ...]:
     """The readings of the last report; none of a GPU that is not heard any more."""
     state = getattr(gpu, "state", None)
-    silent = _why(gpu) in SILENT
-    readings: Mapping[str, Any] = {} if state is None or silent else state.readings
+    readings: Mapping[str, Any] = state.readings if state is not None and queries.is_heard(gpu) else {}
     while_mig = _("not available while MIG is on") if state is not None and state.mig else ""
     total = gpu.memory_mib / 1024 if gpu.memory_mib else 0
     measured = (

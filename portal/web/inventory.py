@@ -153,7 +153,7 @@ def _gpu_page(
     row = access.gpu(request.user, uuid)
     may_manage = access.can(request.user, Action.MANAGE_NODE)
     view = gpu_view.whole(row, queries.gpu_grid(row, request.user), _mine(request))
-    seen = gpu_running.of_gpu(row, request.user, heard=view.why not in gpu_view.SILENT)
+    seen = gpu_running.of_gpu(row, request.user, heard=queries.is_heard(row))
     context: dict[str, Any] = {
         "gpu": view,
         "seen": seen,

@@ -227,3 +227,11 @@ def test_a_share_gpu_of_an_agent_that_knows_none_needs_an_update(cast: Cast) -> 
 def test_a_gpu_with_a_fault_is_unhealthy(cast: Cast, node: SimNode) -> None:
     Blocker.objects.create(gpu=node.rows()[0], span=(0, 8), since=clock.now(), kind="health")
     assert inventory.why_unusable(shown(node)) == "unhealthy"
+
+
+def test_what_is_known_of_an_observed_gpu_on_a_silent_node_is_not_of_now(cast: Cast) -> None:
+    node = enrol_node(cast.main, managed=False)
+    assert inventory.is_heard(shown(node))
+    Node.objects.update(received_at=clock.real_now() - timedelta(hours=1))
+    row = Gpu.objects.select_related("node__pool", "state").get()
+    assert (inventory.why_unusable(row), inventory.is_heard(row)) == ("observe", False)
