@@ -209,7 +209,7 @@ def samples(one: Bench, board: Board, count: int) -> None:
     board.at_most("agent.sample_cpu_without_simulated_driver", cost_ms - driver_ms, "ms", 30)
     board.at_most("agent.share_of_a_core", cost_ms / 1000 / SAMPLE_S * 100, "%", 2)
     board.at_most("agent.memory", max(resident), "MB", 70)
-    # The first half fills what is kept (of processes, for an hour); a leak would show in the second as well.
+    # What is kept fills up in the first half of the run; a leak would show in the second as well.
     half = max(1, len(resident) // 2)
     growth = max(resident[half:] or resident) - max(resident[:half])
     board.at_most("agent.memory_growth", growth, "MB", 0.5)
