@@ -199,6 +199,7 @@ class Watch:
             self._failures += 1
             self._dropped += 1
             self._say_once(str(error))
+            self._beside("lines", partial(self._parts.lines.step, seen.inventory.gpus, seen.shares))
         else:
             self._failures = 0
             self._say_once("")

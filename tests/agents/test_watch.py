@@ -242,6 +242,16 @@ class TestOutages:
         report = bench.portal.await_report(lambda report: True)
         assert report.dropped == len(bench.portal.refused)
 
+    def test_holders_are_told_of_their_end_meanwhile(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reached = threading.Event()
+        monkeypatch.setattr(bench.parts.lines, "step", lambda gpus, shares: reached.set())
+        bench.portal.status = 503
+        bench.start()
+        bench.portal.await_refused(lambda report: report.seq == 2)
+        assert reached.is_set()
+
     def test_the_portal_counts_as_away_until_its_first_answer(self, bench: Bench) -> None:
         bench.parts.stays.heed((), Policy(), -1.0)
         bench.portal.status = 503
