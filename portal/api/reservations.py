@@ -126,8 +126,9 @@ class Events(Door):
     parameters = paging.PARAMETERS
 
     def get(self, request: Request, pk: uuid.UUID) -> HttpResponse:
-        rows = queries.events(_seen(request, pk))
-        return paging.listing(request, rows, OLDEST_FIRST, lambda page: [_event(e) for e in page])
+        seen = _seen(request, pk)
+        rows = queries.events(seen)
+        return paging.listing(request, rows, OLDEST_FIRST, lambda page: [_event(e, seen) for e in page])
 
 
 def _seen(request: Request, pk: uuid.UUID) -> Row:
@@ -211,7 +212,7 @@ def _process(one: Process) -> dict[str, Any]:
     return {"pid": one.pid, "name": one.name or None, "user": one.user or None}
 
 
-def _event(event: Any) -> dict[str, Any]:
+def _event(event: Any, row: Row) -> dict[str, Any]:
     return {
         "id": event.pk,
         "at": instant(event.at),
@@ -219,7 +220,7 @@ def _event(event: Any) -> dict[str, Any]:
         "verb": event.verb,
         "request_id": event.request_id,
         "before": event.before,
-        "after": event.after,
+        "after": queries.facts_of(event, row),
     }
 
 

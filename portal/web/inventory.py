@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from pool.core.errors import Code, Invalid, Refusal
 from pool.core.roles import Action
-from pool.queries import access, clock, reservations
+from pool.queries import access, clock, reservations, teams
 from pool.queries import inventory as queries
 from pool.services import adoption as adoptions
 from pool.services import health
@@ -152,7 +152,8 @@ def _gpu_page(
 ) -> HttpResponse:
     row = access.gpu(request.user, uuid)
     may_manage = access.can(request.user, Action.MANAGE_NODE)
-    view = gpu_view.whole(row, queries.gpu_grid(row, request.user), _mine(request))
+    told = teams.sees_all(request.user)
+    view = gpu_view.whole(row, queries.gpu_grid(row, request.user), _mine(request), told=told)
     seen = gpu_running.of_gpu(row, request.user, heard=queries.is_heard(row))
     context: dict[str, Any] = {
         "gpu": view,

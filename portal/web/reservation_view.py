@@ -274,7 +274,7 @@ def _happened(event: Event) -> Happened:
 def _detail(verb: str, after: Mapping[str, Any]) -> str:
     if verb == "reservation.fault":
         return words.fault(str(after.get("kind", "")), after.get("xid"))
-    number = (after.get("data") or {}).get("xid")
+    number = after.get("xid", (after.get("data") or {}).get("xid"))
     if verb == "reservation.xid" and isinstance(number, int):
         return words.fault("xid", number)
     return str(after.get("text", ""))
