@@ -78,10 +78,16 @@ def annotated(allocations: QuerySet[Allocation]) -> QuerySet[Allocation]:
 
 
 def _faults() -> QuerySet[Fault]:
-    """What is wrong with the GPU now; one that was lost and is seen well again, its holder can use."""
+    """What is wrong with the GPU now, the loss first, and of that the Xid which says why.
+
+    One that was lost and is seen well again, its holder can use.
+    """
     rows = Fault.objects.filter(gpu=OuterRef("gpu"), cleared_at=None)
     return rows.exclude(action=Action.LOST, good__gt=0).order_by(
-        Case(When(action=Action.LOST, then=0), default=1), "pk"
+        Case(
+            When(action=Action.LOST, xid__isnull=False, then=0), When(action=Action.LOST, then=1), default=2
+        ),
+        "pk",
     )
 
 
