@@ -330,6 +330,13 @@ def test_what_is_nobodys_is_told_once_after_a_while(scene: Scene) -> None:
     assert "bob" in told["text"]
 
 
+def test_whoever_holds_the_place_is_told_of_what_is_nobodys_there(scene: Scene) -> None:
+    scene.hold(held("a"))
+    scene.step(gpu(process(uid=1002, user="bob")))
+    scene.step(gpu(process(uid=1002, user="bob")), after=ALERT_S)
+    assert [one["allocation"] for one in scene.told("unattributed")] == ["a"]
+
+
 def test_on_a_gpu_that_is_only_observed_nothing_is_an_alert(scene: Scene) -> None:
     scene.ledger.keep_rules([], False)
     scene.step(gpu(process()))
