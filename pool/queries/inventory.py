@@ -96,8 +96,9 @@ def why_unusable(gpu: Gpu) -> str | None:
     """Why no booking is placed on it, the first that holds, in the words and the order of the snapshot.
 
     retired, lost, observe, managed_elsewhere, update_needed (its agent knows no
-    shares), frozen, unknown, unhealthy; None: bookings are placed on it. Takes a
-    GPU with its node, pool, state and blockers (`gpus_visible_to`).
+    shares), frozen, unknown, unhealthy, and blocked: foreign use leaves no room at
+    all. None: bookings are placed on it. Takes a GPU with its node, pool, state
+    and blockers (`gpus_visible_to`).
     """
     state = getattr(gpu, "state", None)
     if gpu.retired_at is not None:
@@ -115,7 +116,14 @@ def why_unusable(gpu: Gpu) -> str | None:
     kinds = {one.kind for one in gpu.blockers.all()}
     if state is None or Blocker.Kind.UNKNOWN in kinds or node_unknown(gpu.node):
         return "unknown"
-    return "unhealthy" if Blocker.Kind.HEALTH in kinds else None
+    if Blocker.Kind.HEALTH in kinds:
+        return "unhealthy"
+    return "blocked" if _is_full_of_foreign(gpu) else None
+
+
+def _is_full_of_foreign(gpu: Gpu) -> bool:
+    spans = [one.span for one in gpu.blockers.all() if one.kind == Blocker.Kind.FOREIGN]
+    return bool(gpu.grid) and len({i for span in spans for i in range(span.lower, span.upper)}) >= gpu.grid
 
 
 def is_heard(gpu: Gpu) -> bool:

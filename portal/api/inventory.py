@@ -131,6 +131,7 @@ def _capacity(row: CapacityRow) -> dict[str, Any]:
         "frozen": row.frozen,
         "retired": row.retired,
         "held": row.held_milli_now / 1000,
+        "blocked": row.usable_blocked_milli / 1000,
     }
 
 

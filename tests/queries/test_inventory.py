@@ -229,6 +229,17 @@ def test_a_gpu_with_a_fault_is_unhealthy(cast: Cast, node: SimNode) -> None:
     assert inventory.why_unusable(shown(node)) == "unhealthy"
 
 
+@pytest.mark.parametrize(
+    ("spans", "why"), [([(0, 8)], "blocked"), ([(0, 4), (4, 8)], "blocked"), ([(0, 4)], None)]
+)
+def test_a_gpu_that_foreign_use_fills_is_blocked(
+    node: SimNode, spans: list[tuple[int, int]], why: str | None
+) -> None:
+    for span in spans:
+        Blocker.objects.create(gpu=node.rows()[0], span=span, since=clock.now(), kind="foreign")
+    assert inventory.why_unusable(shown(node)) == why
+
+
 def test_what_is_known_of_an_observed_gpu_on_a_silent_node_is_not_of_now(cast: Cast) -> None:
     node = enrol_node(cast.main, managed=False)
     assert inventory.is_heard(shown(node))

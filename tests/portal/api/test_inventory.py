@@ -29,7 +29,7 @@ def test_it_lists_pools_with_their_capacity(lead):
     assert (pool["name"], pool["frozen"]) == ("main", False)
     row = pool["capacity"][0]
     assert (row["model"], row["use"], row["gpus"], row["usable"]) == ("H100-80GB", "mig", 1, 1)
-    assert row["held"] == 0
+    assert (row["held"], row["blocked"]) == (0, 0)
     lead.book()
     assert only(lead.get("/api/v1/pools"))["capacity"][0]["held"] == 0.25
 
