@@ -78,7 +78,7 @@ def everything_on(gpu: Gpu) -> tuple[Process, ...]:
 
 
 def host(gpu: Gpu, record: GpuRecord, process: Process) -> str | None:
-    """The one allocation in whose place a process runs, be it theirs or not; None where there is no such one."""
+    """The one allocation in whose place a process runs, be it theirs or not; None if there is no such."""
     for instance in gpu.instances or ():
         if any(one.pid == process.pid for one in instance.processes or ()):
             made = record.owns(span_of(instance))
