@@ -167,7 +167,7 @@ class TestAccounts:
         first = (bench.pipe / "nvidia-cuda-mps-control.pid").read_text()
         assert bench.bring(shared(share("b", users=("nobody",))))
         assert (bench.pipe / "nvidia-cuda-mps-control.pid").read_text() != first
-        assert bench.pipe.parent.owner() == "nobody"
+        assert bench.pipe.parent.owner() == "root"  # an owner could put links in the place of folders
 
 
 class TestInUse:
