@@ -27,7 +27,7 @@ def close_to_all_but(folder: Path, account: int | None) -> None:
             os.removexattr(folder, _ACCESS, follow_symlinks=False)
         folder.chmod(0o755)
         return
-    entries = ((_OWNER, _ALL, _NO_ID), (_ACCOUNT, _ENTER, account), (_GROUP, _NOTHING, _NO_ID))
-    entries += ((_MASK, _ENTER, _NO_ID), (_OTHERS, _NOTHING, _NO_ID))
+    entries = [(_OWNER, _ALL, _NO_ID), (_ACCOUNT, _ENTER, account), (_GROUP, _NOTHING, _NO_ID)]
+    entries += [(_MASK, _ENTER, _NO_ID), (_OTHERS, _NOTHING, _NO_ID)]
     packed = b"".join(_ENTRY.pack(*entry) for entry in entries)
     os.setxattr(folder, _ACCESS, _VERSION + packed, follow_symlinks=False)
