@@ -34,13 +34,15 @@ MUCH_SKEW = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class NodeCard:
-    """A node in a list. `unknown_since` is set as soon as its reports are missing."""
+    """A node in a list. `unknown_since` is set as soon as its reports are missing, unless it was retired:
+    nobody waits for those."""
 
     row: Node
     models: str
     gpu_count: int
     managed: int
     unknown_since: datetime | None
+    retired: bool
     age: timedelta | None
     frozen: bool
     update_needed: bool
@@ -65,15 +67,18 @@ class NodeCard:
 
 def node_card(row: Node) -> NodeCard:
     """The card of a node whose `gpus` are prefetched."""
-    gpus = [gpu for gpu in row.gpus.all() if gpu.retired_at is None]
+    known = row.gpus.all()
+    gpus = [gpu for gpu in known if gpu.retired_at is None]
     counted = Counter(gpu.model for gpu in gpus)
     unknown = queries.node_unknown(row)
+    retired = unknown and bool(known) and not gpus
     return NodeCard(
         row=row,
         models=", ".join(f"{count} × {model}" for model, count in sorted(counted.items())),
         gpu_count=len(gpus),
         managed=sum(gpu.managed for gpu in gpus),
-        unknown_since=(row.unknown_since or row.received_at) if unknown else None,
+        unknown_since=(row.unknown_since or row.received_at) if unknown and not retired else None,
+        retired=retired,
         age=clock.real_now() - row.received_at if row.received_at else None,
         frozen=row.frozen or row.agent_frozen or row.pool.frozen,
         update_needed=queries.update_needed(row),

@@ -13,6 +13,7 @@ from pool.core import wire
 from pool.core.shapes import GpuAsk
 from pool.models import Gpu, Reservation
 from pool.queries import clock
+from pool.services import inventory
 from tests.cast import Cast, SimNode, enrol_node
 from tests.portal.web.people import book, page_of
 
@@ -62,6 +63,15 @@ def test_a_node_that_is_silent_is_unknown_since_it_was_last_heard(node: SimNode,
     page = page_of(milos.get("/nodes/node-1/"))
     assert "three reports are missing" in page
     assert "not heard from" in page
+
+
+def test_nobody_waits_for_a_node_that_was_retired(node: SimNode, milos: Client) -> None:
+    inventory.retire(actor=None, target="node", id="node-1", now=clock.now())
+    silence(node)
+    for address in ("/", "/nodes/", "/agents/", "/nodes/node-1/"):
+        page = page_of(milos.get(address))
+        assert "retired" in page
+        assert "Unknown since" not in page
 
 
 def test_an_unknown_node_or_gpu_does_not_exist(cast: Cast, milos: Client) -> None:
