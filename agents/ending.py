@@ -108,9 +108,10 @@ class Ending:
             if not self._stays.here() or gpu.lost or self._ledger.forbidden(gpu.uuid) is not None:
                 return
             hit = [one for one in _within(gpu, gi) if not one.system]
-            if len({one.allocation for one in hit}) != 1 or hit[0].allocation is None:
+            if gi is None and len({one.allocation for one in hit}) != 1:
                 return
-            due = {key: Due(one, gpu.uuid, "xid", False) for one in hit if (key := _key(one))}
+            known = [one for one in hit if one.allocation is not None]
+            due = {key: Due(one, gpu.uuid, "xid", False) for one in known if (key := _key(one))}
             self._broken |= set(due)
             for key, one in due.items():
                 self._terminate(key, one)

@@ -307,6 +307,7 @@ def test_the_application_that_lost_its_memory_is_told_to_go(scene: Scene) -> Non
 
 def test_without_an_instance_it_must_be_plain_whose_it_was(scene: Scene) -> None:
     scene.hear(stay("a"), stay("b"))
+    scene.ending.end_application(slices(instance(2, 1, process(3))), 2)
     scene.ending.end_application(gpu(mine(1), mine(2, "b")), None)
     scene.ending.end_application(gpu(mine(1), process(3)), None)
     scene.ending.end_application(gpu(process(3)), None)
@@ -314,6 +315,12 @@ def test_without_an_instance_it_must_be_plain_whose_it_was(scene: Scene) -> None
     assert scene.sent == []
     scene.ending.end_application(gpu(mine(1), mine(2), process(3, system=True)), None)
     assert scene.sent == [(1, TERM), (2, TERM)]
+
+
+def test_what_is_nobodys_in_an_instance_saves_nothing_beside_it(scene: Scene) -> None:
+    scene.hear(stay("a"))
+    scene.ending.end_application(slices(instance(2, 1, mine(1), process(3))), 2)
+    assert scene.sent == [(1, TERM)]
 
 
 # --- Alerts -------------------------------------------------------------------
