@@ -104,6 +104,11 @@ def wait(rows: Sequence[Reservation], reason: Reason, *, now: datetime) -> None:
     note(rows, reason, now=now)
 
 
+def queue(row: Reservation, *, now: datetime) -> None:
+    """It could not start where it was to; it waits in the pool's line and holds nothing."""
+    _move([row], State.WAITING, Reason.NO_CAPACITY, now=now)
+
+
 def activate(rows: Sequence[Reservation], reason: Reason, *, now: datetime, label: str) -> None:
     """All their slices have been seen."""
     _move(rows, State.ACTIVE, reason, now=now, label=label)
