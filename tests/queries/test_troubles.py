@@ -188,6 +188,33 @@ def test_of_several_faults_the_gravest_is_told_with_what_says_why(cast: Cast, no
     assert found.xid == 79
 
 
+def test_what_is_yet_to_start_is_told_that_its_gpu_is_out_of_use(cast: Cast, node: SimNode) -> None:
+    ahead = reservations.book(
+        actor=cast.milo,
+        team="vision",
+        pool="main",
+        ask=MigAsk(profile="1g.10gb"),
+        start=clock.now() + timedelta(hours=3),
+        duration=timedelta(hours=1),
+        now=clock.now(),
+    )
+    assert (ahead.state, trouble(cast.milo, ahead)) == ("scheduled", None)
+    made = fault(node, xid=48, action="drain")
+    assert trouble(cast.milo, ahead) == Trouble(troubles.GPU_FAULTY, made.since, xid=48, action="drain")
+    made.delete()
+    node.gpus[0].lost = True
+    node.send()
+    found = trouble(cast.milo, ahead)
+    assert found is not None
+    assert (found.code, found.until, found.since) == ("gpu_lost", None, Fault.objects.get().since)
+    # It answers again, and takes nobody new until it is given back.
+    node.gpus[0].lost = False
+    node.send()
+    found = trouble(cast.milo, ahead)
+    assert found is not None
+    assert (found.code, found.action) == ("gpu_faulty", "lost")
+
+
 # --- Shares -----------------------------------------------------------------------
 
 
