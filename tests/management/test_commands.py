@@ -106,6 +106,17 @@ def test_a_refusal_is_a_sentence(cast: Cast, node: SimNode, words: list[str], to
         run(*words)
 
 
+def test_a_refusal_says_what_is_wrong_and_what_next(cast: Cast) -> None:
+    with pytest.raises(CommandError) as refused:
+        run("freeze", "node", "none")
+    said = "Nothing by that name exists, or it is not yours to see. Check the name or the id."
+    assert str(refused.value) == f"Refused (not_found): {said}"
+    with pytest.raises(CommandError) as refused:
+        run("pool_make", "main")
+    said = "main exists already. Look again and choose anew."
+    assert str(refused.value) == f'Refused (taken): {said}\n{{"name": "main"}}'
+
+
 def test_a_short_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match="8 characters"):
         run("user_make", "x", typed="short\n", monkeypatch=monkeypatch)
