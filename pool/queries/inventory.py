@@ -6,6 +6,7 @@ whose names doors reach through this module.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -49,6 +50,7 @@ __all__ = [
     "holdings",
     "is_heard",
     "managed_elsewhere",
+    "node_retired",
     "node_unknown",
     "nodes_visible_to",
     "pools_visible_to",
@@ -85,6 +87,11 @@ def node_unknown(node: Node) -> bool:
     return node.unknown_since is not None or health.stale(
         node.received_at, clock.real_now(), settings.REPORT_SECONDS
     )
+
+
+def node_retired(node: Node, gpus: Sequence[Gpu]) -> bool:
+    """Whether it is silent because it was taken out of the inventory: of all its `gpus` none is left."""
+    return node_unknown(node) and bool(gpus) and all(gpu.retired_at is not None for gpu in gpus)
 
 
 def update_needed(node: Node) -> bool:

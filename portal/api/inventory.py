@@ -46,7 +46,10 @@ class Nodes(Door):
         rows = queries.nodes_visible_to(user_of(request))
         if "pool" in request.query_params:
             rows = rows.filter(pool=access.pool(user_of(request), request.query_params["pool"]))
-        return paging.listing(request, rows, BY_NAME, lambda page: [_node(row) for row in page])
+        rows = rows.prefetch_related("gpus")
+        return paging.listing(
+            request, rows, BY_NAME, lambda page: [_node(row, list(row.gpus.all())) for row in page]
+        )
 
 
 class Node(Door):
@@ -54,8 +57,8 @@ class Node(Door):
 
     def get(self, request: Request, name: str) -> HttpResponse:
         node = access.node(user_of(request), name)
-        gpus = queries.gpus_visible_to(user_of(request)).filter(node=node)
-        return answer(_node(node) | {"gpus": [_gpu(gpu) for gpu in gpus]})
+        gpus = list(queries.gpus_visible_to(user_of(request)).filter(node=node))
+        return answer(_node(node, gpus) | {"gpus": [_gpu(gpu) for gpu in gpus]})
 
 
 class Gpus(Door):
@@ -135,12 +138,15 @@ def _capacity(row: CapacityRow) -> dict[str, Any]:
     }
 
 
-def _node(node: NodeRow) -> dict[str, Any]:
+def _node(node: NodeRow, gpus: Sequence[GpuRow]) -> dict[str, Any]:
+    """A node with what `gpus` of it are known; a retired one is silent for good, and not unknown."""
+    retired = queries.node_retired(node, gpus)
     return {
         "name": node.name,
         "pool": node.pool.name,
-        "unknown": queries.node_unknown(node),
-        "unknown_since": instant(node.unknown_since),
+        "unknown": not retired and queries.node_unknown(node),
+        "unknown_since": None if retired else instant(node.unknown_since),
+        "retired": retired,
         "received_at": instant(node.received_at),
         "agent": node.agent or None,
         "driver": node.driver or None,

@@ -71,7 +71,7 @@ def node_card(row: Node) -> NodeCard:
     gpus = [gpu for gpu in known if gpu.retired_at is None]
     counted = Counter(gpu.model for gpu in gpus)
     unknown = queries.node_unknown(row)
-    retired = unknown and bool(known) and not gpus
+    retired = queries.node_retired(row, list(known))
     return NodeCard(
         row=row,
         models=", ".join(f"{count} × {model}" for model, count in sorted(counted.items())),
