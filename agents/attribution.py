@@ -77,6 +77,16 @@ def everything_on(gpu: Gpu) -> tuple[Process, ...]:
     return tuple(found.values())
 
 
+def host(gpu: Gpu, record: GpuRecord, process: Process) -> str | None:
+    """The one allocation in whose place a process runs, be it theirs or not; None if there is no such."""
+    for instance in gpu.instances or ():
+        if any(one.pid == process.pid for one in instance.processes or ()):
+            made = record.owns(span_of(instance))
+            return made.allocation if made else None
+    held = record.wanted.layout.held if record.wanted else ()
+    return held[0].allocation if len(held) == 1 and held[0].profile_id is None else None
+
+
 def is_system(process: Process, facts: Facts) -> bool:
     """By the executable, where root alone can have put it; a name alone is anybody's to choose."""
     if facts.container is not None:

@@ -156,8 +156,10 @@ class _Attempt:
             self._news = True
 
     def _destroy(self, instance: Instance) -> None:
-        """Until it is gone it stays on record, whatever happens in between."""
+        """Until it is gone it stays on record, whatever happens in between. What cannot be read is in use."""
         self._check()
+        if instance.processes is None:
+            raise DriverRefusal("in_use", None, f"the processes at {instance.start} cannot be read")
         try:
             self._driver.destroy(self._uuid, instance.gi)
         except DriverRefusal as refusal:

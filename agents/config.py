@@ -7,6 +7,7 @@ host; every other takes them from the machine, wherever its folder is.
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,9 @@ EXPORTER_PORT = 9400
 
 #: Celery reads these behind the settings' back: a broker of its own, or a Django project.
 _FOREIGN = ("CELERY_", "KOMBU_", "C_FORCE_", "FORKED_BY_MULTIPROCESSING", "DJANGO_SETTINGS_MODULE")
+
+#: What systemd takes for the name of a unit, ".service" left out or not.
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\][A-Za-z0-9:_.\\@-]{0,254}", re.ASCII)
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,9 +117,13 @@ def change(config: Config, words: Sequence[str]) -> Config:
             )
         found[name] = SETTINGS[name] if value == "" else _value(name, value)
     try:
-        return msgspec.convert({**msgspec.structs.asdict(config), **found}, Config)
+        changed = msgspec.convert({**msgspec.structs.asdict(config), **found}, Config)
     except msgspec.ValidationError as error:
         raise Fault(_("This value makes no sense: {why}").format(why=error)) from error
+    for unit in changed.pause_units if "pause_units" in found else ():
+        if not _UNIT.fullmatch(unit):
+            raise Fault(_("{unit!r} is no name of a systemd unit.").format(unit=unit))
+    return changed
 
 
 def _value(name: str, value: str) -> object:

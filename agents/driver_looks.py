@@ -46,7 +46,9 @@ class Geometry:
 
     def forget(self, uuid: str | None = None) -> None:
         """Of one GPU, or of all."""
-        self._kept = {} if uuid is None else {its: kept for its, kept in self._kept.items() if its != uuid}
+        # Copied at once: another thread may look at a GPU meanwhile.
+        kept = list(self._kept.items())
+        self._kept = {} if uuid is None else {its: one for its, one in kept if its != uuid}
 
 
 def complete_or_lost(

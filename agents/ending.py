@@ -16,7 +16,7 @@ from gettext import gettext as _
 from types import MappingProxyType
 
 from agents import signals
-from agents.attribution import booked, everything_on
+from agents.attribution import booked, everything_on, host
 from agents.gpu import Gpu
 from agents.happened import Log
 from agents.record import Ledger
@@ -108,9 +108,10 @@ class Ending:
             if not self._stays.here() or gpu.lost or self._ledger.forbidden(gpu.uuid) is not None:
                 return
             hit = [one for one in _within(gpu, gi) if not one.system]
-            if len({one.allocation for one in hit}) != 1 or hit[0].allocation is None:
+            if gi is None and len({one.allocation for one in hit}) != 1:
                 return
-            due = {key: Due(one, gpu.uuid, "xid", False) for one in hit if (key := _key(one))}
+            known = [one for one in hit if one.allocation is not None]
+            due = {key: Due(one, gpu.uuid, "xid", False) for one in known if (key := _key(one))}
             self._broken |= set(due)
             for key, one in due.items():
                 self._terminate(key, one)
@@ -222,6 +223,7 @@ class Ending:
     def _alert(self, gpus: Sequence[Gpu]) -> None:
         """Tell once of each process that is nobody's for a while: a start takes a moment.
 
+        Also whoever holds the slice or GPU on which it runs: mostly it is their own, under another account.
         Not on GPUs that are only observed: there nothing is anybody's by a booking.
         """
         before, self._nobodys, now = self._nobodys, {}, self._clock()
@@ -236,7 +238,9 @@ class Ending:
                 if key not in self._alerted and now - self._nobodys[key] >= ALERT_S:
                     self._alerted.add(key)
                     said = _("{process} belongs to no booking").format(process=_named(one))
-                    self._log.add("unattributed", said, gpu=gpu.uuid, pid=one.pid, uid=one.uid, user=one.user)
+                    whose = host(gpu, self._ledger.gpu(gpu.uuid), one)
+                    told = {"pid": one.pid, "uid": one.uid, "user": one.user}
+                    self._log.add("unattributed", said, gpu=gpu.uuid, allocation=whose, **told)
         self._alerted &= set(self._nobodys)
 
 

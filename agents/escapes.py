@@ -44,7 +44,8 @@ class Escapes:
     def forget(self, kept: Iterable[str]) -> None:
         """Keep only what is known of these allocations."""
         wanted = set(kept)
-        self._told = {name: told for name, told in self._told.items() if name in wanted}
+        # Copied at once: another thread may look at a process meanwhile.
+        self._told = {name: told for name, told in list(self._told.items()) if name in wanted}
 
 
 def without_library(pid: int, share: Share) -> str:

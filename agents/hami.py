@@ -68,7 +68,7 @@ class Hami:
         (Path(self._run) / connect.PRELOAD).write_text(f"{linked}\n")
         locks = self._place.root / connect.LOCKS[1:]
         locks.mkdir(parents=True, exist_ok=True)
-        locks.chmod(0o1777)
+        _open_to_all(locks)
 
     def _give(self, folder: Path, users: Collection[str]) -> None:
         """To the holder's account alone; with several accounts to whoever knows the allocation."""
@@ -85,3 +85,13 @@ class Hami:
 
     def _linked(self) -> Path:
         return Path(self._run) / connect.LIBRARY
+
+
+def _open_to_all(folder: Path) -> None:
+    """As /tmp is. It lies where anybody may put a link under that name, which is refused (OSError)."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchown(handle, os.getuid(), -1)
+        os.fchmod(handle, 0o1777)
+    finally:
+        os.close(handle)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from agents import processes
+from agents import acl, processes
 from agents.gpu import DriverRefusal
 from agents.machine import program, run
 from agents.place import Place
@@ -142,14 +142,16 @@ class Mps:
 
     def _prepare(self, account: int | None) -> None:
         """Folders that the clients reach, and nobody else's where there is only one account."""
+        own = self._pipe.parent
         try:
-            for folder in (self._pipe, self._logs):
-                folder.mkdir(parents=True, exist_ok=True)
-                folder.chmod(0o755)
-            own = self._pipe.parent
+            own.mkdir(parents=True, exist_ok=True)
             own.parent.chmod(0o755)
-            own.chmod(0o755 if account is None else 0o700)
-            os.chown(own, os.getuid() if account is None else account, -1)
+            acl.close_to_all_but(own, account)
+            for folder in (self._pipe, self._logs):
+                if folder.is_symlink():
+                    folder.unlink()
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o755)
             self.clear()
         except OSError as error:
             raise DriverRefusal("sharing", None, f"the folder of the MPS daemon: {error}") from error

@@ -61,7 +61,8 @@ class Units:
             return
         check()
         # On disk before the first is stopped: a crash must not leave the machine without its monitoring.
-        self._keep(running)
+        # What did not start the last time is tried again with them.
+        self._keep(list(dict.fromkeys((*self._stopped, *running))))
         try:
             for name in reversed(running):
                 self._do("stop", name)

@@ -91,6 +91,7 @@ class Watch:
         self._dropped = 0
         self._told = (False, False)
         self._fault = ""
+        self._failing: set[str] = set()
         self._accepted_at: datetime | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -165,7 +166,7 @@ class Watch:
         for uuid, readings in self._readings.items():
             self._fold(uuid).add(readings)
         self._parts.busy.note(self._readings)
-        self._beside(self._exporter.refresh)
+        self._beside("the exporter", self._exporter.refresh)
 
     def _fold(self, uuid: str) -> Fold:
         fold = self._folds.setdefault(uuid, Fold())
@@ -198,6 +199,7 @@ class Watch:
             self._failures += 1
             self._dropped += 1
             self._say_once(str(error))
+            self._beside("lines", partial(self._parts.lines.step, seen.inventory.gpus, seen.shares))
         else:
             self._failures = 0
             self._say_once("")
@@ -246,7 +248,7 @@ class Watch:
             whose = self._observer.whose(xid.gpu, xid.gi)
             self._parts.log.add("xid", gpu=xid.gpu, allocation=whose, xid=xid.number, gi=xid.gi, ci=xid.ci)
             if action(xid.number) is Action.END:
-                self._beside(partial(self._end_application, seen, xid))
+                self._beside("ending", partial(self._end_application, seen, xid))
 
     def _end_application(self, seen: Seen, xid: Xid) -> None:
         for card in seen.cards:
@@ -265,16 +267,22 @@ class Watch:
     def _follow(self, seen: Seen) -> None:
         """What the stays ask for now, each part on its own."""
         gpus = seen.inventory.gpus
-        self._beside(lambda: self._parts.hooks.notice(seen.in_force))
-        self._beside(lambda: self._parts.ending.step(gpus, seen.shares))
-        self._beside(lambda: self._parts.lines.step(gpus, seen.shares))
+        self._beside("hooks", lambda: self._parts.hooks.notice(seen.in_force))
+        self._beside("ending", lambda: self._parts.ending.step(gpus, seen.shares))
+        self._beside("lines", lambda: self._parts.lines.step(gpus, seen.shares))
 
-    def _beside(self, step: Callable[[], None]) -> None:
-        """A part that fails silences no report."""
+    def _beside(self, name: str, step: Callable[[], None]) -> None:
+        """A part that fails silences no report, and fills no log: it is told when it begins."""
         try:
             step()
-        except Exception:
-            log.exception("A part of the agent stumbled")
+        except Exception as error:
+            if name in self._failing:
+                log.debug("Part of the agent: %s: %r", name, error)
+            else:
+                log.exception("A part of the agent fails: %s", name)
+            self._failing.add(name)
+        else:
+            self._failing.discard(name)
 
     def _say_once(self, fault: str) -> None:
         if fault != self._fault:

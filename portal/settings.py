@@ -58,6 +58,9 @@ if EMBEDDED and not NODE_BROKER_URL:
 #: Seconds between two reports of a node.
 REPORT_SECONDS = env_int("GPUPOOL_REPORT_SECONDS", 15, least=1, most=300)
 
+#: What puts a refusal into words for commands, as for REST and pages.
+REFUSAL_WORDS = "portal.errors.problem"
+
 # --- Secrets ------------------------------------------------------------------
 
 # An embedded start without them gets passing ones: nothing signed or hashed outlives the process.

@@ -112,7 +112,8 @@ def _instance(one: wire.Instance, count: Count) -> wire.Instance:
         "memory_activity_pct": count(clean_window(one.memory_activity_pct, "utilization")),
         "processes": processes(one.processes, count),
     }
-    return _with(one, new)
+    cleaned: wire.Instance = _with(one, new)
+    return cleaned
 
 
 def _with(one: Any, new: Mapping[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from pool.core.worth_mig import LARGEST_TABLE, STEP, Floats, Ints, SliceKind, ki
 #: GPUs of the copy at most: what is best there is good for larger pools, too.
 MOST_GPUS = 24
 #: Requests to each GPU in one stream, from the empty pool on, and how many each candidate is tried on.
-EACH, DECISIONS = 40, 10_000
+EACH, DECISIONS = 40, 12_000
 #: Slices asked for at once, as a multiple of those there are: where nothing is short, nothing is learnt.
 LOAD = 1.2
 #: What a point of slice-time is worth against a point of requests served.
@@ -83,12 +83,11 @@ def choose_slices(
     table = Table(grid, tuple(kinds))
     dice = np.random.default_rng(seed)
     gpus = max(1, min(gpus, MOST_GPUS))
-    asks = table.draw(dice, gpus, max(1, round(DECISIONS / (gpus * EACH))), gpus * EACH)
     by_rule = weighed(kinds, grid, replace(mix.slices, weights=()))
     at = np.array([np.log(mix.slices.power), np.log(mix.slices.horizon), *by_rule.values()])
     # Weights are looked for as parts of the largest, so that one step suits all.
     at[2:] /= at[2:].max()
-    best = _evolve(table, asks, at, gpus, dice)
+    best = _evolve(table, at, gpus, dice)
     weights = best[2:] / np.abs(best[2:]).max()
     names = (kind.name for kind in kinds)
     chosen = sorted((name, round(float(weight), 4)) for name, weight in zip(names, weights, strict=True))
@@ -101,12 +100,18 @@ def choose_slices(
     return replace(mix, slices=slices)
 
 
-def _evolve(table: Table, asks: Asks, at: Floats, gpus: int, dice: np.random.Generator) -> Floats:
-    """A short evolution strategy: the next generation is spread about the best of the last."""
+def _evolve(table: Table, at: Floats, gpus: int, dice: np.random.Generator) -> Floats:
+    """A short evolution strategy: the next generation is spread about the best of the last.
+
+    Each generation sees streams of its own, so that what suited some by chance is lost again.
+    """
+    requests = gpus * EACH
+    streams = max(1, round(DECISIONS / requests))
     step = np.full(len(at), FIRST_STEP)
     pull = np.log(FOLLOWED + 1) - np.log(np.arange(1, FOLLOWED + 1))
     pull /= pull.sum()
     for _ in range(GENERATIONS):
+        asks = table.draw(dice, gpus, streams, requests)
         field = at + dice.standard_normal((CANDIDATES, len(at))) * step
         served, slice_time = play(table, asks, np.exp(field[:, 0]), np.exp(field[:, 1]), field[:, 2:], gpus)
         best = field[np.argsort(-(served + SLICE_TIME * slice_time), kind="stable")[:FOLLOWED]]

@@ -1,4 +1,4 @@
-"""What the commands share: refusals as one sentence, rows by name, a secret that is asked for or made."""
+"""What the commands share: refusals in words, rows by name, a secret that is asked for or made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from django.conf import settings
 from django.core.management.base import CommandError
+from django.utils.module_loading import import_string
 
 from pool.core.errors import Refusal
 from pool.models import Pool, Team, User
@@ -14,12 +16,17 @@ from pool.models import Pool, Team, User
 
 @contextmanager
 def refusals_are_sentences() -> Iterator[None]:
-    """Whoever sits at the shell gets the code and its numbers, no trace."""
+    """Whoever sits at the shell gets what both doors say, and the numbers; no trace.
+
+    The words are the portal's, which the settings name: this package knows no door.
+    """
     try:
         yield
     except Refusal as refusal:
-        told = f": {json.dumps(refusal.data, default=str)}" if refusal.data else ""
-        raise CommandError(f"Refused ({refusal.code.value}){told}") from refusal
+        said = import_string(settings.REFUSAL_WORDS)(refusal)
+        numbers = f"\n{json.dumps(refusal.data, default=str)}" if refusal.data else ""
+        told = f"Refused ({refusal.code.value}): {said.detail} {said.next_step}{numbers}"
+        raise CommandError(told) from refusal
 
 
 def team_named(name: str) -> Team:

@@ -6,6 +6,7 @@ whose names doors reach through this module.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -47,7 +48,9 @@ __all__ = [
     "gpu_grids",
     "gpus_visible_to",
     "holdings",
+    "is_heard",
     "managed_elsewhere",
+    "node_retired",
     "node_unknown",
     "nodes_visible_to",
     "pools_visible_to",
@@ -86,6 +89,11 @@ def node_unknown(node: Node) -> bool:
     )
 
 
+def node_retired(node: Node, gpus: Sequence[Gpu]) -> bool:
+    """Whether it is silent because it was taken out of the inventory: of all its `gpus` none is left."""
+    return node_unknown(node) and bool(gpus) and all(gpu.retired_at is not None for gpu in gpus)
+
+
 def update_needed(node: Node) -> bool:
     """Whether the node's agent speaks a version that is not accepted any more."""
     return node.wire not in wire.ACCEPTED and bool(node.agent)
@@ -95,8 +103,9 @@ def why_unusable(gpu: Gpu) -> str | None:
     """Why no booking is placed on it, the first that holds, in the words and the order of the snapshot.
 
     retired, lost, observe, managed_elsewhere, update_needed (its agent knows no
-    shares), frozen, unknown, unhealthy; None: bookings are placed on it. Takes a
-    GPU with its node, pool, state and blockers (`gpus_visible_to`).
+    shares), frozen, unknown, unhealthy, and blocked: foreign use leaves no room at
+    all. None: bookings are placed on it. Takes a GPU with its node, pool, state
+    and blockers (`gpus_visible_to`).
     """
     state = getattr(gpu, "state", None)
     if gpu.retired_at is not None:
@@ -114,7 +123,22 @@ def why_unusable(gpu: Gpu) -> str | None:
     kinds = {one.kind for one in gpu.blockers.all()}
     if state is None or Blocker.Kind.UNKNOWN in kinds or node_unknown(gpu.node):
         return "unknown"
-    return "unhealthy" if Blocker.Kind.HEALTH in kinds else None
+    if Blocker.Kind.HEALTH in kinds:
+        return "unhealthy"
+    return "blocked" if _is_full_of_foreign(gpu) else None
+
+
+def _is_full_of_foreign(gpu: Gpu) -> bool:
+    spans = [one.span for one in gpu.blockers.all() if one.kind == Blocker.Kind.FOREIGN]
+    return bool(gpu.grid) and len({i for span in spans for i in range(span.lower, span.upper)}) >= gpu.grid
+
+
+def is_heard(gpu: Gpu) -> bool:
+    """Whether what was last reported of it is of now. Takes what `why_unusable` takes."""
+    state = getattr(gpu, "state", None)
+    if gpu.retired_at is not None or state is None or state.lost or node_unknown(gpu.node):
+        return False
+    return all(one.kind != Blocker.Kind.UNKNOWN for one in gpu.blockers.all())
 
 
 # --- What is offered ----------------------------------------------------------

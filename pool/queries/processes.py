@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """`span` is that of its instance, None on a GPU without MIG. `unattributed`: nobody is known to own it."""
+    """`span` is its instance's, None on a GPU without MIG. The reservation is its own, or that in whose slice
+    it runs. `unattributed`: nobody is known to own it."""
 
     process: wire.Process
     span: tuple[int, int] | None
@@ -60,31 +61,35 @@ def of_gpu(gpu: Gpu, viewer: User | AnonymousUser, *, only: Team | None = None) 
     state = getattr(gpu, "state", None)
     if state is None or state.lost or node_unknown(gpu.node):
         return None
-    found = list(_all(state))
+    found = list(_all(state, attributed=gpu.node.wire >= wire.WIRE))
     if state.processes is None and not found:
         return None
     told = only is None and teams.sees_all(viewer)
-    whose = _whose({one.allocation for one, _ in found if one.allocation}, viewer, only)
+    whose = _whose({place for _, _, place in found if place}, viewer, only)
     shown = (
-        Running(one, span, *whose.get(one.allocation or "", (None, "", "")))
-        for one, span in found
-        if told or (one.allocation in whose and not one.system)
+        Running(one, span, *whose.get(place or "", (None, "", "")))
+        for one, span, place in found
+        if told or (place in whose and not one.system)
     )
     return tuple(sorted(shown, key=lambda one: (one.span or (0, 0), one.process.pid)))
 
 
-def _all(state: Any) -> Iterator[tuple[wire.Process, tuple[int, int] | None]]:
-    """Each process once: that of an instance with its span, and whatever else the GPU lists."""
+def _all(
+    state: Any, *, attributed: bool
+) -> Iterator[tuple[wire.Process, tuple[int, int] | None, str | None]]:
+    """Each process once: that of an instance with its span, and whatever else the GPU lists; each with its
+    own allocation, else its instance's. An agent that is too old to say whose they are has not `attributed`
+    them: what runs in a slice is then its holder's."""
     known = set()
     for one in msgspec.convert(state.instances or [], tuple[wire.Instance, ...]):
         for process in one.processes or ():
             known.add(process.pid)
-            # What runs in a slice is its holder's, also where no more is known of it.
-            allocation = process.allocation or (None if process.system else one.allocation)
-            yield msgspec.structs.replace(process, allocation=allocation), (one.start, one.size)
+            place = process.allocation or (None if process.system else one.allocation)
+            shown = process if attributed else msgspec.structs.replace(process, allocation=place)
+            yield shown, (one.start, one.size), place
     for process in msgspec.convert(state.processes or [], tuple[wire.Process, ...]):
         if process.pid not in known:
-            yield process, None
+            yield process, None, process.allocation
 
 
 def _whose(
@@ -94,7 +99,8 @@ def _whose(
     ids = [UUID(one) for one in allocations]
     if not ids:
         return {}
-    mine = reservations.visible_to(viewer).filter(told=True, allocations__in=ids)
+    seen = reservations.visible_to(viewer).filter(allocations__in=ids)
+    mine = seen.filter(told=True)  # type: ignore[misc] # an annotation of visible_to
     mine = mine if only is None else mine.filter(team=only)
     rows = Allocation.objects.filter(pk__in=ids, left_at=None, reservation__in=mine.values("pk"))
     names = rows.values_list("pk", "reservation_id", "reservation__title", "reservation__team__name")

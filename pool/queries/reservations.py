@@ -136,6 +136,29 @@ def events(reservation: Reservation) -> QuerySet[Event]:
     return Event.objects.filter(reservation_id=reservation.pk).order_by("pk")
 
 
+def events_for(reservation: Reservation) -> list[Event]:
+    """The same, each with what its viewer may know of it (`facts_of`)."""
+    found = list(events(reservation))
+    for one in found:
+        one.after = facts_of(one, reservation)
+    return found
+
+
+#: What a node says in its own words may name programs, accounts, and what a site's hooks print.
+_OWN_WORDS = frozenset({"text", "data"})
+
+
+def facts_of(event: Event, reservation: Reservation) -> dict[str, Any] | None:
+    """What an event of it left behind, for whom `reservation` was read: from `visible_to`.
+
+    Who sees it only because it is shown to everyone does not learn what its node said of its processes.
+    """
+    after: dict[str, Any] | None = event.after
+    if after is None or getattr(reservation, "told", False):
+        return after
+    return {name: value for name, value in after.items() if name not in _OWN_WORDS}
+
+
 def outages(reservation: Reservation) -> list[OutageView]:
     """When it could not use what it holds, oldest first."""
     rows = Outage.objects.filter(reservation=reservation).select_related("gpu__node")

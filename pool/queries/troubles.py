@@ -66,7 +66,7 @@ def annotated(allocations: QuerySet[Allocation]) -> QuerySet[Allocation]:
     return allocations.annotate(
         gpu_lost=F("gpu__state__lost"),
         out_since=Subquery(out.values("period__startswith")[:1]),
-        fault=Subquery(_faults().values(found=JSONObject(xid="xid", action="action", since="since"))[:1]),
+        fault=Subquery(_faults().values(found=_fault_told())[:1]),
         missing_since=Subquery(missing.values("since")[:1]),
         overrun_since=Subquery(over.values("since")[:1]),
         seen_shares=Case(When(kind=Allocation.Kind.SHARE, holds=True, then=F("gpu__state__shares"))),
@@ -77,21 +77,36 @@ def annotated(allocations: QuerySet[Allocation]) -> QuerySet[Allocation]:
     )
 
 
+def _fault_told() -> JSONObject:
+    return JSONObject(xid="xid", action="action", since="since", good="good")
+
+
 def _faults() -> QuerySet[Fault]:
-    """What is wrong with the GPU now; one that was lost and is seen well again, its holder can use."""
+    """What is wrong with the GPU now, the loss first, and of that the Xid which says why.
+
+    Last comes a loss after which it is seen well again.
+    """
     rows = Fault.objects.filter(gpu=OuterRef("gpu"), cleared_at=None)
-    return rows.exclude(action=Action.LOST, good__gt=0).order_by(
-        Case(When(action=Action.LOST, then=0), default=1), "pk"
-    )
+    lost = When(action=Action.LOST, then=1)
+    why = When(action=Action.LOST, xid__isnull=False, then=0)
+    return rows.order_by(Case(When(action=Action.LOST, good__gt=0, then=3), why, lost, default=2), "pk")
 
 
 def of(one: Any, row: Reservation, *, told: bool) -> Trouble | None:
-    """What stands against `one` (from `annotated`) of `row`; None: nothing that is known."""
-    if not one.holds or one.wanted_at is None:
+    """What stands against `one` (from `annotated`) of `row`; None: nothing that is known.
+
+    Of one that has yet to start, only what keeps its GPU out of use.
+    """
+    if not one.holds or (one.wanted_at is None and row.state not in (State.SCHEDULED, State.STARTING)):
         return None
     fault = one.fault or {}
-    if one.gpu_lost or fault.get("action") == Action.LOST:
+    back = fault.get("action") == Action.LOST and fault["good"] > 0
+    if one.gpu_lost or (fault.get("action") == Action.LOST and not back):
         return _lost(one, row, fault)
+    if one.wanted_at is None:
+        return _faulty(fault)
+    if back:  # its holder can use it, though it takes nobody new
+        fault = {}
     if one.missing_since is not None:
         return Trouble(GPU_UNKNOWN, one.missing_since)
     if row.state == State.ENDING:

@@ -35,9 +35,9 @@ def set_account(*, actor: User | None, holder: User | Team, account: str, now: d
     before = holder.posix_name
     if account == before:
         return holder
-    mine = Allocation.objects.filter(holds=True)
     is_user = isinstance(holder, User)
-    mine = mine.filter(reservation__owner=holder) if is_user else mine.filter(reservation__team=holder)
+    whose = {"reservation__owner" if is_user else "reservation__team": holder.pk}
+    mine = Allocation.objects.filter(holds=True, **whose)
     for pool_id in sorted(set(mine.values_list("gpu__node__pool", flat=True))):
         locks.pool(pool_id)
     _refuse_taken(holder, account)

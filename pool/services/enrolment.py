@@ -130,7 +130,10 @@ def _node_for(code: JoinCode, ask: wire.JoinAsk) -> Node:
     if not same:
         node.pool, node.machine_id = code.pool, ask.machine_id
         node.received_at, node.good_reports, node.unknown_since = None, 0, None
-        node.save(update_fields=["pool", "machine_id", "received_at", "good_reports", "unknown_since"])
+        # What happened on the machine before has numbers of its own.
+        node.happened_n = 0
+        kept = ["pool", "machine_id", "received_at", "good_reports", "unknown_since", "happened_n"]
+        node.save(update_fields=kept)
     return node
 
 

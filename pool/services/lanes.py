@@ -308,6 +308,7 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     new = list(_to_start(pool_id, now).filter(Q(pk__in=ids) | next_stays).distinct())
     held_up = list(_waiting(pool_id, now).filter(pk__in=ids))
     touched |= starts.start(pool, [*new, *held_up], now)
+    waiting.queue_up([*new, *held_up], now=now)
     # Asked again under the lock: its node may have come back.
     touched |= outages.fail(pool, list(outages.overdue(pool_id, now).filter(pk__in=ids)), now=now)
     touched |= starts.rescue(pool, list(starts.stranded(pool_id, now).filter(pk__in=ids)), now)

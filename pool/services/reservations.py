@@ -111,6 +111,11 @@ def schedule(rows: Sequence[Reservation], *, now: datetime, actor: User) -> None
     _move(rows, State.SCHEDULED, Reason.BOOKED, now=now, actor=actor)
 
 
+def queue(row: Reservation, *, now: datetime) -> None:
+    """It could not start where it was to; it waits in the pool's line and holds nothing."""
+    _move([row], State.WAITING, Reason.NO_CAPACITY, now=now)
+
+
 def activate(rows: Sequence[Reservation], reason: Reason, *, now: datetime, label: str) -> None:
     """All their slices have been seen."""
     _move(rows, State.ACTIVE, reason, now=now, label=label)

@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from pool.core import observed, reported, wire
 from pool.core.health import clean_int
 from pool.models import Allocation, Event
@@ -21,6 +23,8 @@ from pool.services.telemetry_desk import Desk
 
 #: A report brings no more; an agent keeps fewer.
 MOST = 200
+#: What one tells beside its text; more is left out, the audit is kept for long.
+MOST_BYTES = 4096
 #: Numbers are drawn from a clock in milliseconds, so a far higher one would shut out all that follow.
 MOST_N = 2**53
 
@@ -99,6 +103,13 @@ def _whose(desk: Desk, allocations: set[str]) -> dict[str, tuple[UUID, int]]:
     return {str(pk): (reservation, team) for pk, reservation, team in named}
 
 
+def _data(desk: Desk, one: wire.Happened) -> Any:
+    if len(msgspec.json.encode(one.data)) > MOST_BYTES:
+        desk.odd += 1
+        return None
+    return observed.plain(one.data)
+
+
 def _event(desk: Desk, one: wire.Happened, whose: tuple[UUID, int] | None) -> Event:
     gpu = desk.gpus.get(one.gpu or "")
     at = _at(one)
@@ -107,7 +118,7 @@ def _event(desk: Desk, one: wire.Happened, whose: tuple[UUID, int] | None) -> Ev
         "gpu": None if gpu is None else gpu.uuid,
         "text": observed.text(one.text, 500),
         "at": None if at is None else at.isoformat(),
-        "data": observed.plain(one.data),
+        "data": _data(desk, one),
         "xid": clean_int(one.data.get("xid"), 1, 2**31 - 1)[0] if one.kind == "xid" else None,
     }
     return events.draft(

@@ -16,7 +16,7 @@ from psycopg.types.range import TimestamptzRange
 from pool.core.errors import Refusal
 from pool.core.period import Period
 from pool.core.states import Reason, State
-from pool.models import Pool, Reservation
+from pool.models import Allocation, Pool, Reservation
 from pool.queries import snapshot
 from pool.services import events, grants, plans, reservations, starts, wishes
 from pool.services.plans import NoRoom, Plan
@@ -65,6 +65,28 @@ def restart(old: Reservation, since: datetime, *, now: datetime) -> Reservation 
         after=grants.facts(row, []) | {"continues": str(old.pk)},
     )
     return row
+
+
+def queue_up(rows: Sequence[Reservation], *, now: datetime) -> None:
+    """What still meets a blocker after the fence, and fits nowhere else, joins the line at its head.
+
+    Earliest start first, each with what is left of its time. `rows` are starts
+    that were tried; none of their slices was ever wanted, so they go without a trace.
+    """
+    stuck = [row for row in rows if _is_stuck(row, now)]
+    for row in sorted(stuck, key=lambda row: (row.period.lower, row.pk), reverse=True):
+        Allocation.objects.filter(reservation=row, wanted_at=None).delete()
+        row.period = TimestamptzRange(now, row.period.upper)
+        row.waiting_order = _head(row.pool_id)
+        row.save(update_fields=["period", "waiting_order"])
+        reservations.queue(row, now=now)
+
+
+def _is_stuck(row: Reservation, now: datetime) -> bool:
+    waits = row.state == State.STARTING and row.state_reason == Reason.BLOCKED
+    if not waits or now - row.period.lower < starts.FENCE:
+        return False
+    return row.period.upper is None or row.period.upper - now >= wishes.SHORTEST
 
 
 def _head(pool_id: int) -> int:

@@ -48,8 +48,10 @@ class Nodes(Door):
         rows = queries.nodes_visible_to(user_of(request))
         if "pool" in request.query_params:
             rows = rows.filter(pool=access.pool(user_of(request), request.query_params["pool"]))
-        now = Now()
-        return paging.listing(request, rows, BY_NAME, lambda page: [_node(row, now) for row in page])
+        rows, now = rows.prefetch_related("gpus"), Now()
+        return paging.listing(
+            request, rows, BY_NAME, lambda page: [_node(row, list(row.gpus.all()), now) for row in page]
+        )
 
 
 class Node(Door):
@@ -57,9 +59,9 @@ class Node(Door):
 
     def get(self, request: Request, name: str) -> HttpResponse:
         node = access.node(user_of(request), name)
-        gpus = queries.gpus_visible_to(user_of(request)).filter(node=node)
+        gpus = list(queries.gpus_visible_to(user_of(request)).filter(node=node))
         now = Now()
-        return answer(_node(node, now) | {"gpus": [_gpu(gpu, now) for gpu in gpus]})
+        return answer(_node(node, gpus, now) | {"gpus": [_gpu(gpu, now) for gpu in gpus]})
 
 
 class Gpus(Door):
@@ -138,6 +140,7 @@ def _capacity(row: CapacityRow) -> dict[str, Any]:
         "frozen": row.frozen,
         "retired": row.retired,
         "held": row.held_milli_now / 1000,
+        "blocked": row.usable_blocked_milli / 1000,
     }
 
 
@@ -150,12 +153,15 @@ def _fragmentation(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _node(node: NodeRow, now: Now) -> dict[str, Any]:
+def _node(node: NodeRow, gpus: Sequence[GpuRow], now: Now) -> dict[str, Any]:
+    """A node with what `gpus` of it are known; a retired one is silent for good, and not unknown."""
+    retired = queries.node_retired(node, gpus)
     return {
         "name": node.name,
         "pool": node.pool.name,
-        "unknown": queries.node_unknown(node),
-        "unknown_since": instant(node.unknown_since),
+        "unknown": not retired and queries.node_unknown(node),
+        "unknown_since": None if retired else instant(node.unknown_since),
+        "retired": retired,
         "received_at": instant(node.received_at),
         "agent": node.agent or None,
         "driver": node.driver or None,
@@ -180,7 +186,7 @@ def _node(node: NodeRow, now: Now) -> dict[str, Any]:
 def _gpu(gpu: GpuRow, now: Now) -> dict[str, Any]:
     why = queries.why_unusable(gpu)
     state = getattr(gpu, "state", None)
-    heard = state is not None and why not in ("unknown", "lost", "retired")
+    heard = queries.is_heard(gpu)
     return {
         "uuid": gpu.uuid,
         "node": gpu.node.name,

@@ -129,8 +129,9 @@ class Events(Door):
     parameters = paging.PARAMETERS
 
     def get(self, request: Request, pk: uuid.UUID) -> HttpResponse:
-        rows = queries.events(_seen(request, pk))
-        return paging.listing(request, rows, OLDEST_FIRST, lambda page: [_event(e) for e in page])
+        seen = _seen(request, pk)
+        rows = queries.events(seen)
+        return paging.listing(request, rows, OLDEST_FIRST, lambda page: [_event(e, seen) for e in page])
 
 
 def _booked(request: Request, body: dict[str, Any], book: Callable[..., Row]) -> Row:
@@ -177,7 +178,8 @@ def resource(view: ReservationView) -> dict[str, Any]:
     `unknown_since`: those of its nodes that are not heard from, null for one that never was.
     `trouble` of an allocation: gpu_lost, gpu_unknown (its node does not report it), gpu_faulty (`xid`, and
     what is done about it: `action`), share_degraded, share_over, or in_use (it is to go, and a process
-    still runs); `trouble_since` when that is known, `trouble_until` when the booking fails if it stays so.
+    still runs); before its start gpu_lost and gpu_faulty alone, and then it is placed elsewhere as soon as
+    something fits; `trouble_since` when that is known, `trouble_until` when the booking fails if it stays so.
     `processes` null: not known, or not to be told to the caller.
     Of one that waits `start` and `end` say only for how long it is wanted.
     `hold_until`: when it is let go, of one that is held.
@@ -245,7 +247,7 @@ def _process(one: Process) -> dict[str, Any]:
     return {"pid": one.pid, "name": one.name or None, "user": one.user or None}
 
 
-def _event(event: Any) -> dict[str, Any]:
+def _event(event: Any, row: Row) -> dict[str, Any]:
     return {
         "id": event.pk,
         "at": instant(event.at),
@@ -253,7 +255,7 @@ def _event(event: Any) -> dict[str, Any]:
         "verb": event.verb,
         "request_id": event.request_id,
         "before": event.before,
-        "after": event.after,
+        "after": queries.facts_of(event, row),
     }
 
 

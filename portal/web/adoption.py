@@ -98,9 +98,10 @@ class Offer:
 
 
 def offer(gpu: Gpu, viewer: User, data: QueryDict | None = None) -> Offer | None:
-    """None where nothing is foreign, or `viewer` may not adopt. Takes a GPU with its blockers."""
+    """None where `viewer` may not adopt, or where nothing is foreign and nothing was sent. Takes a GPU with
+    its blockers."""
     foreign = [one for one in gpu.blockers.all() if one.kind == "foreign"]
-    if not access.can(viewer, Action.MANAGE_NODE) or not (foreign or data):
+    if not access.can(viewer, Action.MANAGE_NODE) or not (foreign or data is not None):
         return None
     places = [(one.span.lower, _place(one)) for one in foreign]
     names = list(teams.visible_to(viewer).order_by("name").values_list("name", flat=True))

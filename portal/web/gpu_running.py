@@ -97,7 +97,8 @@ def _fault(view: FaultView) -> Fault:
 def _process(one: Running) -> Process:
     process = one.process
     whose, href, tone = _whose(one)
-    sessions = [str(healthwords.SESSIONS[process.session])] if process.session in healthwords.SESSIONS else []
+    session = healthwords.SESSIONS.get(process.session or "")
+    sessions = [str(session)] if session else []
     container = [_("container %(name)s") % {"name": process.container[:12]}] if process.container else []
     return Process(
         pid=process.pid,
@@ -117,10 +118,12 @@ def _whose(one: Running) -> tuple[str, str, str]:
     """Whose it is, where that can be read about, and the tone of its pill."""
     if one.process.system:
         return _("the machine's own"), "", "quiet"
+    if one.unattributed:
+        return _("nobody's"), "", "warn"
     if one.reservation_id is not None:
         href = reverse("reservation", args=[one.reservation_id])
         return one.title or one.team, href, "info"
-    return (_("nobody's"), "", "warn") if one.unattributed else (_("an earlier booking's"), "", "warn")
+    return _("an earlier booking's"), "", "warn"
 
 
 def _instance(one: Activity) -> Instance:

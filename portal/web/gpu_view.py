@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 Mine = frozenset[UUID]
 
-#: What is known of such a GPU is not of now.
-SILENT = frozenset({"unknown", "lost", "retired"})
-
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -103,7 +100,8 @@ def card(gpu: Gpu, grid: GpuGrid, mine: Mine) -> Card:
     return Card(gpu, _why(gpu), picture, tiles(gpu))
 
 
-def whole(gpu: Gpu, grid: GpuGrid, mine: Mine) -> Whole:
+def whole(gpu: Gpu, grid: GpuGrid, mine: Mine, *, told: bool) -> Whole:
+    """`told`: the viewer may read the node's own words, which may name people's accounts."""
     state = getattr(gpu, "state", None)
     lines = [_wanted(gpu, grid, mine), _observed(gpu, grid, mine)]
     unknown = queries.node_unknown(gpu.node)
@@ -118,9 +116,25 @@ def whole(gpu: Gpu, grid: GpuGrid, mine: Mine) -> Whole:
         mode=_mode(gpu),
         unknown_since=(gpu.node.unknown_since or gpu.node.received_at) if unknown else None,
         sampled_at=state.sampled_at if state else None,
-        trouble=state.trouble if state else None,
+        trouble=_trouble(state, told=told),
         applied=state.generation if state else None,
     )
+
+
+def _trouble(state: Any, *, told: bool) -> dict[str, Any] | None:
+    """What the agent could not do; its own words and who is in the way only for who sees all."""
+    if state is None or state.trouble is None:
+        return None
+    said = state.trouble if told else {}
+    holders = [_holder(one) for one in said.get("holders") or ()]
+    return {"code": state.trouble["code"], "detail": said.get("detail") or "", "holders": holders}
+
+
+def _holder(one: Mapping[str, Any]) -> str:
+    said = {"name": one.get("name") or _("a process"), "pid": one["pid"], "user": one.get("user")}
+    if said["user"]:
+        return _("%(name)s (pid %(pid)s, user %(user)s)") % said
+    return _("%(name)s (pid %(pid)s)") % said
 
 
 def _why(gpu: Gpu) -> str:
@@ -228,8 +242,7 @@ def _place(cell: Cell, mine: Mine, observed: str, mig_uuid: str) -> Place:
 def tiles(gpu: Gpu) -> tuple[Tile, ...]:
     """The readings of the last report; none of a GPU that is not heard any more."""
     state = getattr(gpu, "state", None)
-    silent = _why(gpu) in SILENT
-    readings: Mapping[str, Any] = {} if state is None or silent else state.readings
+    readings: Mapping[str, Any] = state.readings if state is not None and queries.is_heard(gpu) else {}
     while_mig = _("not available while MIG is on") if state is not None and state.mig else ""
     total = gpu.memory_mib / 1024 if gpu.memory_mib else 0
     measured = (

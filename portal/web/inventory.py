@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from pool.core.errors import Code, Invalid, Refusal
 from pool.core.roles import Action
-from pool.queries import access, clock, reservations
+from pool.queries import access, clock, reservations, teams
 from pool.queries import inventory as queries
 from pool.queries.fragmentation import Now
 from pool.services import adoption as adoptions
@@ -35,13 +35,15 @@ MUCH_SKEW = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class NodeCard:
-    """A node in a list. `unknown_since` is set as soon as its reports are missing."""
+    """A node in a list. `unknown_since` is set as soon as its reports are missing, unless it was retired:
+    nobody waits for those."""
 
     row: Node
     models: str
     gpu_count: int
     managed: int
     unknown_since: datetime | None
+    retired: bool
     age: timedelta | None
     frozen: bool
     update_needed: bool
@@ -66,15 +68,18 @@ class NodeCard:
 
 def node_card(row: Node) -> NodeCard:
     """The card of a node whose `gpus` are prefetched."""
-    gpus = [gpu for gpu in row.gpus.all() if gpu.retired_at is None]
+    known = row.gpus.all()
+    gpus = [gpu for gpu in known if gpu.retired_at is None]
     counted = Counter(gpu.model for gpu in gpus)
     unknown = queries.node_unknown(row)
+    retired = queries.node_retired(row, list(known))
     return NodeCard(
         row=row,
         models=", ".join(f"{count} × {model}" for model, count in sorted(counted.items())),
         gpu_count=len(gpus),
         managed=sum(gpu.managed for gpu in gpus),
-        unknown_since=(row.unknown_since or row.received_at) if unknown else None,
+        unknown_since=(row.unknown_since or row.received_at) if unknown and not retired else None,
+        retired=retired,
         age=clock.real_now() - row.received_at if row.received_at else None,
         frozen=row.frozen or row.agent_frozen or row.pool.frozen,
         update_needed=queries.update_needed(row),
@@ -154,8 +159,9 @@ def _gpu_page(
 ) -> HttpResponse:
     row = access.gpu(request.user, uuid)
     may_manage = access.can(request.user, Action.MANAGE_NODE)
-    view = gpu_view.whole(row, queries.gpu_grid(row, request.user), _mine(request))
-    seen = gpu_running.of_gpu(row, request.user, heard=view.why not in gpu_view.SILENT)
+    told = teams.sees_all(request.user)
+    view = gpu_view.whole(row, queries.gpu_grid(row, request.user), _mine(request), told=told)
+    seen = gpu_running.of_gpu(row, request.user, heard=queries.is_heard(row))
     context: dict[str, Any] = {
         "gpu": view,
         "fragments": Now().of_gpu(row),

@@ -140,6 +140,7 @@ def context(view: ReservationView, events: Iterable[Event], now: datetime) -> di
         "what": words.asked(view.ask),
         "over": over,
         "started": view.state not in BEFORE,
+        "begun": view.state not in BEFORE and view.state != State.STARTING,
         "left": view.end - now if view.end and begun and view.state == State.ACTIVE else None,
         "until_start": view.start - now if not begun and not over else None,
         "waiting": view.state == State.WAITING,
@@ -281,7 +282,7 @@ def _happened(event: Event) -> Happened:
 def _detail(verb: str, after: Mapping[str, Any]) -> str:
     if verb == "reservation.fault":
         return words.fault(str(after.get("kind", "")), after.get("xid"))
-    number = (after.get("data") or {}).get("xid")
+    number = after.get("xid", (after.get("data") or {}).get("xid"))
     if verb == "reservation.xid" and isinstance(number, int):
         return words.fault("xid", number)
     return str(after.get("text", ""))

@@ -92,7 +92,7 @@ def _page(request: PageRequest, row: Reservation, refused: Problem | None = None
     now = clock.now()
     view = queries.as_resource(row)
     context: dict[str, Any] = {
-        **reservation_view.context(view, queries.events(row), now),
+        **reservation_view.context(view, queries.events_for(row), now),
         "poll": reservation_view.poll_seconds(view, now),
         "outages": queries.outages(row) if row.started_at else [],
         "ahead": queries.ahead(row) if row.state == State.WAITING else 0,

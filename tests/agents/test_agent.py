@@ -14,7 +14,7 @@ import pytest
 from agents import processes
 from agents import simulator_world as world
 from agents.simulator_state import Store
-from pool.core.wire import Command, GpuReport, Held, Layout, Policy, Report, Share, Stay
+from pool.core.wire import Command, GpuReport, Happened, Held, Layout, Policy, Share, Stay
 from tests.agents.stand_in import Node, StandIn, command, gpu_of, slice_, whole
 
 #: Whoever runs the tests: simulated processes are his.
@@ -59,8 +59,9 @@ def order(gpu: str, generation: int, layout: Layout) -> Command:
     return Command(id=f"c{generation}", node="node-1", gpu=gpu, generation=generation, layout=layout)
 
 
-def kinds(report: Report) -> list[str]:
-    return [one.kind for one in report.happened]
+def told(portal: StandIn, kind: str) -> list[Happened]:
+    """What happened of this kind, out of all reports that were taken."""
+    return [one for report in portal.reports for one in report.happened if one.kind == kind]
 
 
 def test_at_the_end_what_still_runs_is_told_to_go_and_the_slice_is_taken(node: Node, portal: StandIn) -> None:
@@ -76,8 +77,8 @@ def test_at_the_end_what_still_runs_is_told_to_go_and_the_slice_is_taken(node: N
         stays=(stay(A, gpu, ending=True), stay(B, gpu)),
         policy=Policy(grace_s=3600.0),
     )
-    report = portal.await_report(lambda report: "signal" in kinds(report))
-    assert [one.data["pid"] for one in report.happened if one.kind == "signal"] == [ending]
+    portal.await_report(lambda report: bool(told(portal, "signal")))
+    assert [one.data["pid"] for one in told(portal, "signal")] == [ending]
     portal.await_gpu(gpu, lambda seen: seen.generation == 2 and seen.held == ("b",))
     assert processes.started(ending) is None
     assert processes.started(other) is not None
@@ -112,14 +113,16 @@ def test_a_gpu_that_falls_off_the_bus_takes_none_of_the_seven_others_with_it(
     commands = tuple(command(gpu, 1, A) for gpu in gpus)
     portal.say(manage=tuple(gpus), commands=commands, stays=tuple(stay(A, gpu) for gpu in gpus))
     node.start()
-    portal.await_report(lambda report: all(seen.held == ("a",) for seen in report.gpus), timeout_s=90)
+    ready = portal.await_report(lambda report: all(seen.held == ("a",) for seen in report.gpus), timeout_s=90)
     portal.say(commands=())
+    # A GPU whose mode was changed is listened to again from the next wait for errors on.
+    portal.await_report(lambda report: report.seq >= ready.seq + 3)
     world.xid(node.place.folder, 5, 79)
     report = portal.await_report(lambda report: gpu_of(report, lost).lost)
     assert [seen.uuid for seen in report.gpus] == gpus
     assert [seen.held for seen in report.gpus if not seen.lost] == [("a",)] * 7
     assert gpu_of(report, lost).held == ()
-    assert any("xid" in kinds(one) for one in portal.reports)
+    portal.await_report(lambda report: bool(told(portal, "xid")))
 
 
 def test_a_gpu_goes_from_shares_to_nobody_to_a_reset_to_slices(node: Node, portal: StandIn) -> None:
@@ -135,7 +138,7 @@ def test_a_gpu_goes_from_shares_to_nobody_to_a_reset_to_slices(node: Node, porta
     portal.say(commands=(order(gpu, 2, Layout(mig=False, prohibited=True, reset=1)),), stays=())
     seen = portal.await_gpu(gpu, lambda seen: seen.generation == 2)
     assert (seen.shares, seen.compute_mode, seen.reset) == ((), "prohibited", 1)
-    assert any("reset" in kinds(report) for report in portal.reports)
+    portal.await_report(lambda report: bool(told(portal, "reset")))
     portal.say(commands=(order(gpu, 3, Layout(mig=True, held=(A,), reset=1)),), stays=(stay(A, gpu),))
     seen = portal.await_gpu(gpu, lambda seen: seen.generation == 3)
     assert (seen.held, seen.mig, seen.reset) == (("a",), True, 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.attribution import attribute, booked, everything_on
+from agents.attribution import attribute, booked, everything_on, host
 from agents.containers import Container, Labels
 from agents.gpu import Gpu
 from agents.processes import Facts
@@ -225,6 +225,16 @@ def test_a_gpu_is_booked_by_what_is_held_and_by_what_is_to_come() -> None:
     assert booked(GpuRecord(), [stay()])
     assert not booked(wants(), [])
     assert not booked(GpuRecord(), [])
+
+
+def test_a_process_runs_in_the_place_of_one_allocation_or_of_nobody() -> None:
+    inside, beside = process(1), process(2)
+    sliced = slices(instance(1, 0, inside), instance(2, 1, beside))
+    assert host(sliced, wants(held("a"), made=[made("a", 0)], mig=True), inside) == "a"
+    assert host(sliced, wants(held("a"), made=[made("a", 0)], mig=True), beside) is None
+    assert host(gpu(inside), wants(held("a")), inside) == "a"
+    assert host(gpu(inside), wants(held("a", share=True), held("b", share=True)), inside) is None
+    assert host(gpu(inside), wants(), inside) is None
 
 
 def test_everything_on_a_gpu_is_counted_once() -> None:

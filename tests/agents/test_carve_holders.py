@@ -134,3 +134,15 @@ class TestAdoption:
         taken = Held(allocation="a", owner="o", profile="1g.10gb", profile_id=19, start=0, size=1, adopt=True)
         assert one.carve(taken) is not None
         assert one.record.made == ()
+
+
+def test_a_slice_whose_processes_cannot_be_read_counts_as_in_use(bench: MakeBench) -> None:
+    one = bench(mig=(0,))
+    assert one.carve(A) is None
+    world.fail_next(one.folder, "nvmlDeviceGetComputeRunningProcesses_v3", 4)
+    trouble = one.carve()
+    assert trouble is not None
+    assert (trouble.code, trouble.nvml) == ("in_use", None)
+    assert len(one.gpu().instances or ()) == 1
+    assert one.carve() is None
+    assert one.gpu().instances == ()

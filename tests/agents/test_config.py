@@ -74,11 +74,19 @@ class TestSettings:
             ("node=other", "no NAME=VALUE"),
             ("exporter_port=many", "makes no sense"),
             ("exporter_port=70000", "makes no sense"),
+            ("pause_units=a;b", "'a;b' is no name of a systemd unit"),
+            ("pause_units=dcgm-exporter --now", "'--now' is no name"),
+            ("pause_units=/etc/a.service", "is no name of a systemd unit"),
+            ("pause_units=a b*", "'b[*]' is no name"),
         ],
     )
     def test_what_is_no_setting_is_refused(self, word: str, says: str) -> None:
         with pytest.raises(Fault, match=says):
             config.change(JOINED, [word])
+
+    def test_units_are_named_as_systemd_names_them(self) -> None:
+        names = ("nvidia-dcgm.service", "a@1.service", "dev-disk\\\\x2d1.swap", "b_c:d")
+        assert config.change(JOINED, ["pause_units=" + ",".join(names)]).pause_units == names
 
     def test_they_are_shown_without_a_secret(self) -> None:
         shown = config.as_text(config.change(JOINED, ["pause_units=a b"]))

@@ -307,6 +307,7 @@ def test_the_application_that_lost_its_memory_is_told_to_go(scene: Scene) -> Non
 
 def test_without_an_instance_it_must_be_plain_whose_it_was(scene: Scene) -> None:
     scene.hear(stay("a"), stay("b"))
+    scene.ending.end_application(slices(instance(2, 1, process(3))), 2)
     scene.ending.end_application(gpu(mine(1), mine(2, "b")), None)
     scene.ending.end_application(gpu(mine(1), process(3)), None)
     scene.ending.end_application(gpu(process(3)), None)
@@ -314,6 +315,12 @@ def test_without_an_instance_it_must_be_plain_whose_it_was(scene: Scene) -> None
     assert scene.sent == []
     scene.ending.end_application(gpu(mine(1), mine(2), process(3, system=True)), None)
     assert scene.sent == [(1, TERM), (2, TERM)]
+
+
+def test_what_is_nobodys_in_an_instance_saves_nothing_beside_it(scene: Scene) -> None:
+    scene.hear(stay("a"))
+    scene.ending.end_application(slices(instance(2, 1, mine(1), process(3))), 2)
+    assert scene.sent == [(1, TERM)]
 
 
 # --- Alerts -------------------------------------------------------------------
@@ -328,6 +335,13 @@ def test_what_is_nobodys_is_told_once_after_a_while(scene: Scene) -> None:
     (told,) = scene.told("unattributed")
     assert (told["pid"], told["uid"], told["user"]) == (100, 1002, "bob")
     assert "bob" in told["text"]
+
+
+def test_whoever_holds_the_place_is_told_of_what_is_nobodys_there(scene: Scene) -> None:
+    scene.hold(held("a"))
+    scene.step(gpu(process(uid=1002, user="bob")))
+    scene.step(gpu(process(uid=1002, user="bob")), after=ALERT_S)
+    assert [one["allocation"] for one in scene.told("unattributed")] == ["a"]
 
 
 def test_on_a_gpu_that_is_only_observed_nothing_is_an_alert(scene: Scene) -> None:

@@ -61,6 +61,15 @@ class TestFolders:
         assert stat.S_IMODE((place.root / "tmp/vgpulock").stat().st_mode) == 0o1777
 
     @pytest.mark.skipif(os.getuid() != 0, reason="needs root: folders of other accounts")
+    def test_a_link_in_its_place_is_not_followed(self, place: Place) -> None:
+        elsewhere = place.root / "etc"
+        elsewhere.mkdir(mode=0o755)
+        (place.root / "tmp").mkdir(exist_ok=True)
+        (place.root / "tmp/vgpulock").symlink_to(elsewhere)
+        with pytest.raises(DriverRefusal):
+            Hami(place).bring(share("a"))
+        assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755
+
     def test_a_folder_is_its_holders_alone(self, place: Place) -> None:
         Hami(place).bring(share("a", "daemon"))
         assert folder(place, "a").owner() == "daemon"

@@ -159,6 +159,17 @@ def test_one_that_does_not_start_is_told_and_tried_again(machine: Machine) -> No
     assert machine.state(DCGM) == "active"
 
 
+def test_one_that_did_not_start_is_tried_again_with_the_next_pause(machine: Machine) -> None:
+    machine.put(nvidia_dcgm="active", nvidia_persistenced="active")
+    units = machine.units(DCGM, PERSISTENCED)
+    with units.paused(allowed):
+        machine.put(nvidia_dcgm="stuck")
+    with units.paused(allowed):
+        machine.put(nvidia_dcgm="inactive")
+    assert (machine.state(DCGM), machine.state(PERSISTENCED)) == ("active", "active")
+    assert machine.on_disk() == []
+
+
 def test_a_machine_without_systemd_is_no_obstacle(machine: Machine) -> None:
     units = Units(machine.place, [DCGM], machine.log, ["/nonexistent/systemctl"])
     entered = False

@@ -242,6 +242,16 @@ class TestOutages:
         report = bench.portal.await_report(lambda report: True)
         assert report.dropped == len(bench.portal.refused)
 
+    def test_holders_are_told_of_their_end_meanwhile(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reached = threading.Event()
+        monkeypatch.setattr(bench.parts.lines, "step", lambda gpus, shares: reached.set())
+        bench.portal.status = 503
+        bench.start()
+        bench.portal.await_refused(lambda report: report.seq == 2)
+        assert reached.is_set()
+
     def test_the_portal_counts_as_away_until_its_first_answer(self, bench: Bench) -> None:
         bench.parts.stays.heed((), Policy(), -1.0)
         bench.portal.status = 503
@@ -273,8 +283,9 @@ class TestHappened:
         seen = len(bench.portal.reports)
         bench.portal.await_report(lambda report: len(bench.portal.reports) > seen)
         world.xid(bench.folder, 0, 43, 0)
-        report = bench.portal.await_report(lambda report: bool(report.happened))
-        (one,) = report.happened
+        told = lambda: [one for report in bench.portal.reports for one in report.happened]  # noqa: E731
+        bench.portal.await_report(lambda report: bool(told()))
+        (one,) = told()
         assert (one.kind, one.gpu, one.allocation, one.data["xid"]) == ("xid", bench.uuid, "a", 43)
         latest = bench.watch.latest()
         assert latest is not None
@@ -308,7 +319,7 @@ class TestParts:
         steps: dict[str, object] = {}
         parts = bench.parts
         monkeypatch.setattr(parts.hooks, "notice", lambda held: steps.update(hooks=set(held)))
-        monkeypatch.setattr(parts.lines, "step", lambda gpus: steps.update(lines=len(gpus)))
+        monkeypatch.setattr(parts.lines, "step", lambda gpus, shares: steps.update(lines=len(gpus)))
         monkeypatch.setattr(parts.ending, "step", lambda gpus, shares: steps.update(ending=len(gpus)))
         stay = Stay(
             allocation="a", reservation="r", gpu=bench.uuid, team="t", owner="o", start=datetime.now(UTC)
@@ -327,18 +338,22 @@ class TestParts:
         assert parts.stays.of("a") == stay
         assert parts.stays.policy.kill
 
-    def test_one_that_fails_silences_no_report(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_that_fails_silences_no_report_and_says_so_once(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
         reached = threading.Event()
 
         def broken(held: object) -> None:
             raise RuntimeError("a hook's folder is odd")
 
         monkeypatch.setattr(bench.parts.hooks, "notice", broken)
-        monkeypatch.setattr(bench.parts.lines, "step", lambda gpus: reached.set())
+        monkeypatch.setattr(bench.parts.lines, "step", lambda gpus, shares: reached.set())
         bench.start()
         bench.portal.await_report(lambda report: report.seq >= 3)
         assert reached.is_set()
         assert bench.watch._failures == 0
+        said = [record for record in caplog.records if "hooks" in record.getMessage()]
+        assert len(said) == 1
 
     def test_what_works_here_and_who_else_manages_it_is_told(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch

@@ -106,6 +106,17 @@ def test_a_refusal_is_a_sentence(cast: Cast, node: SimNode, words: list[str], to
         run(*words)
 
 
+def test_a_refusal_says_what_is_wrong_and_what_next(cast: Cast) -> None:
+    with pytest.raises(CommandError) as refused:
+        run("freeze", "node", "none")
+    said = "Nothing by that name exists, or it is not yours to see. Check the name or the id."
+    assert str(refused.value) == f"Refused (not_found): {said}"
+    with pytest.raises(CommandError) as refused:
+        run("pool_make", "main")
+    said = "main exists already. Look again and choose anew."
+    assert str(refused.value) == f'Refused (taken): {said}\n{{"name": "main"}}'
+
+
 def test_a_short_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match="8 characters"):
         run("user_make", "x", typed="short\n", monkeypatch=monkeypatch)
@@ -185,6 +196,15 @@ def test_the_demos_gpus_are_managed_once_all_have_reported(cast: Cast) -> None:
     Gpu.objects.filter(node__name="rtx-01").update(managed=False)
     run("demo_nodes", "--timeout", "0")
     assert Gpu.objects.filter(managed=True).count() == 24
+
+
+def test_one_gpu_of_the_demo_is_given_in_shares_where_its_node_can(cast: Cast) -> None:
+    for name, model, count in DEMO:
+        node = enrol_node(cast.main, name, model, count, managed=False)
+        node.send(node.report(sharing=("mps", "timeslice")))
+    run("demo_nodes", "--timeout", "0")
+    shared = Gpu.objects.get(managed=True, use="share")
+    assert (str(shared), shared.sharing) == ("rtx-01/1", "mps")
 
 
 def test_a_node_of_the_demo_that_says_nothing_is_named(cast: Cast) -> None:

@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from pool.core.shapes import GpuAsk, MigAsk
-from pool.models import Gpu, Node, Pool, Reservation
+from pool.core.shapes import GpuAsk, MigAsk, ShareAsk
+from pool.models import Blocker, Gpu, Node, Pool, Reservation
 from pool.queries import clock, inventory
 from pool.services import inventory as services
 from pool.services import reservations
@@ -56,6 +56,31 @@ def test_what_is_held_now_comes_from_spans(cast: Cast) -> None:
     row = only(cast.main)
     assert (row.model, row.use, row.total_gpus, row.usable) == ("H100-80GB", "mig", 2, 2)
     assert row.held_milli_now == 500 + 125
+
+
+def shared(cast: Cast) -> SimNode:
+    node = enrol_node(cast.main)
+    node.send(node.report(sharing=("mps",)))
+    services.set_use(actor=None, gpus=[node.gpus[0].uuid], use="share", sharing="mps", now=clock.now())
+    node.follow()
+    return node
+
+
+def test_what_shares_hold_is_the_fuller_of_their_two_ledgers(cast: Cast) -> None:
+    shared(cast)
+    book(cast, ShareAsk(memory_mib=8192, guaranteed=30, limit=30))
+    assert only(cast.main).held_milli_now == 300
+    book(cast, ShareAsk(memory_mib=32768, guaranteed=10, limit=10))
+    row = only(cast.main)
+    assert row.held_milli_now == -(-1000 * (8192 + 32768) // (81559 - 1024))
+    assert row.usable_blocked_milli == 0
+
+
+def test_what_is_in_the_way_of_shares_takes_what_they_leave(cast: Cast) -> None:
+    shared(cast)
+    row = book(cast, ShareAsk(memory_mib=8192, guaranteed=30, limit=30))
+    Blocker.objects.create(gpu=row.allocations.get().gpu, span=(0, 8), since=clock.now(), kind="overrun")
+    assert only(cast.main).usable_blocked_milli == 700
 
 
 def test_models_and_uses_are_told_apart(cast: Cast) -> None:
@@ -178,3 +203,46 @@ def test_an_agent_of_an_unspoken_version_needs_an_update(node: SimNode) -> None:
     assert not inventory.update_needed(row)
     row.wire = 99
     assert inventory.update_needed(row)
+
+
+# --- Why nothing is placed there --------------------------------------------------
+
+
+def test_what_somebody_else_gives_out_is_counted_as_observed(cast: Cast, node: SimNode) -> None:
+    node.send(node.report(managed_by=("slurmd",)))
+    assert inventory.why_unusable(shown(node)) == "managed_elsewhere"
+    row = only(cast.main)
+    assert (row.usable, row.observed) == (0, 1)
+    Gpu.objects.update(excluded=True)
+    assert only(cast.main).usable == 1
+
+
+def test_a_share_gpu_of_an_agent_that_knows_none_needs_an_update(cast: Cast) -> None:
+    node = shared(cast)
+    assert inventory.why_unusable(shown(node)) is None
+    Node.objects.update(wire=1)
+    assert inventory.why_unusable(Gpu.objects.select_related("node__pool", "state").get()) == "update_needed"
+
+
+def test_a_gpu_with_a_fault_is_unhealthy(cast: Cast, node: SimNode) -> None:
+    Blocker.objects.create(gpu=node.rows()[0], span=(0, 8), since=clock.now(), kind="health")
+    assert inventory.why_unusable(shown(node)) == "unhealthy"
+
+
+@pytest.mark.parametrize(
+    ("spans", "why"), [([(0, 8)], "blocked"), ([(0, 4), (4, 8)], "blocked"), ([(0, 4)], None)]
+)
+def test_a_gpu_that_foreign_use_fills_is_blocked(
+    node: SimNode, spans: list[tuple[int, int]], why: str | None
+) -> None:
+    for span in spans:
+        Blocker.objects.create(gpu=node.rows()[0], span=span, since=clock.now(), kind="foreign")
+    assert inventory.why_unusable(shown(node)) == why
+
+
+def test_what_is_known_of_an_observed_gpu_on_a_silent_node_is_not_of_now(cast: Cast) -> None:
+    node = enrol_node(cast.main, managed=False)
+    assert inventory.is_heard(shown(node))
+    Node.objects.update(received_at=clock.real_now() - timedelta(hours=1))
+    row = Gpu.objects.select_related("node__pool", "state").get()
+    assert (inventory.why_unusable(row), inventory.is_heard(row)) == ("observe", False)

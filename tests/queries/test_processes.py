@@ -9,7 +9,7 @@ import pytest
 
 from pool.core import wire
 from pool.core.shapes import GpuAsk, MigAsk
-from pool.models import Gpu, Reservation, User
+from pool.models import Gpu, Node, Reservation, User
 from pool.queries import clock, inventory, processes
 from pool.services import reservations
 from tests.cast import Cast, SimNode, enrol_node
@@ -65,6 +65,21 @@ def test_those_who_see_all_see_every_process_once(cast: Cast, held: Reservation)
 def test_a_holders_team_sees_those_of_its_own_slices(cast: Cast, held: Reservation) -> None:
     assert pids(cast.milo) == [11]
     assert pids(cast.lena) == [11]
+
+
+def test_what_is_nobodys_in_a_slice_is_shown_to_its_holder_as_nobodys(
+    cast: Cast, held: Reservation, node: SimNode
+) -> None:
+    (one,) = node.gpus[0].instances
+    values = {name: getattr(one, name) for name in one.__struct_fields__}
+    node.gpus[0].instances = [wire.Instance(**values | {"processes": (wire.Process(pid=14, user="eve"),)})]
+    node.gpus[0].processes = ()
+    node.send()
+    (seen,) = processes.of_gpu(gpu_of(cast.milo), cast.milo) or ()
+    assert (seen.process.pid, seen.reservation_id, seen.unattributed) == (14, held.pk, True)
+    Node.objects.update(wire=1)  # an agent that cannot say whose it is
+    (seen,) = processes.of_gpu(gpu_of(cast.milo), cast.milo) or ()
+    assert (seen.reservation_id, seen.unattributed) == (held.pk, False)
 
 
 def test_a_stranger_sees_none_not_even_where_the_booking_is_shown_to_everyone(

@@ -15,7 +15,7 @@ from pool.models import Allocation, Gpu, Membership, Node, Outage, Reservation, 
 from pool.models.reservations import SHARED
 from pool.queries import clock
 from pool.queries import reservations as queries
-from pool.services import lanes, reservations, waiting
+from pool.services import events, lanes, reservations, waiting
 from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene, settle
 
 pytestmark = pytest.mark.django_db
@@ -91,6 +91,26 @@ def test_its_events_are_told_oldest_first(scene: Scene) -> None:
         "reservation.booked",
         "reservation.cancelled",
     ]
+
+
+def test_a_nodes_own_words_are_for_its_team_and_not_for_everyone(scene: Scene) -> None:
+    booked = scene.book(visibility="everyone")
+    said = {"node": "node-1", "text": "SIGTERM to 4711 (python, milo): over", "data": {"pid": 4711}}
+    events.record(
+        "reservation.signal",
+        actor=None,
+        now=NOON,
+        reservation_id=booked.pk,
+        team_id=booked.team_id,
+        after=said,
+    )
+
+    def told(user: User) -> object:
+        return queries.events_for(queries.visible_to(user).get(pk=booked.pk))[-1].after
+
+    assert told(scene.milo) == said
+    assert told(scene.otto) == said
+    assert told(scene.sam) == {"node": "node-1"}
 
 
 # --- What is shown ----------------------------------------------------------------

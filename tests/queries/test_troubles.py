@@ -151,9 +151,9 @@ def test_a_whole_gpu_shows_what_still_computes_on_it(cast: Cast) -> None:
 # --- Faults -----------------------------------------------------------------------
 
 
-def fault(node: SimNode, **values: object) -> Fault:
+def fault(node: SimNode, kind: str = "xid", **values: object) -> Fault:
     now = clock.now()
-    return Fault.objects.create(gpu=node.rows()[0], kind="xid", since=now, last_at=now, **values)
+    return Fault.objects.create(gpu=node.rows()[0], kind=kind, since=now, last_at=now, **values)
 
 
 def test_a_fault_under_a_booking_is_told_and_the_way_to_it_stays(cast: Cast, node: SimNode) -> None:
@@ -178,13 +178,41 @@ def test_an_xid_that_says_it_is_gone_is_as_lost(cast: Cast, node: SimNode) -> No
     assert trouble(cast.milo, booked) is None
 
 
-def test_of_several_faults_the_gravest_is_told(cast: Cast, node: SimNode) -> None:
+def test_of_several_faults_the_gravest_is_told_with_what_says_why(cast: Cast, node: SimNode) -> None:
     booked = active(cast, node)
     fault(node, xid=74, action="drain")
+    fault(node, "lost", action="lost")
     fault(node, xid=79, action="lost")
     found = trouble(cast.milo, booked)
     assert found is not None
     assert found.xid == 79
+
+
+def test_what_is_yet_to_start_is_told_that_its_gpu_is_out_of_use(cast: Cast, node: SimNode) -> None:
+    ahead = reservations.book(
+        actor=cast.milo,
+        team="vision",
+        pool="main",
+        ask=MigAsk(profile="1g.10gb"),
+        start=clock.now() + timedelta(hours=3),
+        duration=timedelta(hours=1),
+        now=clock.now(),
+    )
+    assert (ahead.state, trouble(cast.milo, ahead)) == ("scheduled", None)
+    made = fault(node, xid=48, action="drain")
+    assert trouble(cast.milo, ahead) == Trouble(troubles.GPU_FAULTY, made.since, xid=48, action="drain")
+    made.delete()
+    node.gpus[0].lost = True
+    node.send()
+    found = trouble(cast.milo, ahead)
+    assert found is not None
+    assert (found.code, found.until, found.since) == ("gpu_lost", None, Fault.objects.get().since)
+    # It answers again, and takes nobody new until it is given back.
+    node.gpus[0].lost = False
+    node.send()
+    found = trouble(cast.milo, ahead)
+    assert found is not None
+    assert (found.code, found.action) == ("gpu_faulty", "lost")
 
 
 # --- Shares -----------------------------------------------------------------------

@@ -192,10 +192,12 @@ def test_another_machine_is_not_let_in_under_a_name_that_has_gpus(cast: Cast, re
 
 def test_another_machine_may_take_the_name_of_a_retired_node(cast: Cast, redis: Redis) -> None:
     enrol_node(cast.main, "dgx-01")
+    Node.objects.update(happened_n=1000)
     inventory.retire(actor=cast.otto, target="node", id="dgx-01", now=clock.now())
     again(cast)
     row = Node.objects.get()
     assert (row.machine_id, row.boot_id, row.seq, row.received_at) == ("machine-1", "", 0, None)
+    assert row.happened_n == 0
 
 
 def test_a_retired_nodes_token_and_redis_user_end_and_its_connections_are_cut(

@@ -104,6 +104,14 @@ def test_texts_and_times_that_make_no_sense_cost_only_themselves(node: SimNode) 
     assert told == {"node": "node-1", "text": "a" + "b" * 497}
 
 
+def test_more_than_is_worth_keeping_is_left_out(node: SimNode) -> None:
+    node.send(node.report(happened=(happened(1, data={"x": ["y" * 100] * 100}),)))
+    told = Event.objects.get(verb="node.pause").after
+    assert told is not None
+    assert told.keys() == {"node", "at"}
+    assert Node.objects.get().dropped_values == 1
+
+
 def test_xids_go_to_health_once(node: SimNode, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[Sequence[Heard]] = []
     monkeypatch.setattr(health, "listen", lambda desk, gpu, one, xids: heard.append(tuple(xids)))

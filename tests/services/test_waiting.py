@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from psycopg.types.range import TimestamptzRange
 
 from pool.core.errors import Code
 from pool.core.shapes import Ask, Class, GpuAsk, ask_json
-from pool.models import Allocation, Event, Gpu, Pool, QuotaLine, Reservation
+from pool.models import Allocation, Blocker, Event, Gpu, Pool, QuotaLine, Reservation
 from pool.queries import snapshot
 from pool.services import lanes, reservations, waiting
 from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene, refused, settle
@@ -168,3 +169,29 @@ def test_after_a_week_the_wait_is_over(scene: Scene) -> None:
     assert state(again)[0] == "waiting"
     lanes.due(now=NOON + waiting.LONGEST)
     assert state(again) == ("expired", "wait_lapsed")
+
+
+def test_a_start_that_meets_a_blocker_joins_the_line_after_the_fence_with_what_is_left(scene: Scene) -> None:
+    booked = scene.book(WHOLE, start=NOON + hours(1), duration=hours(2))
+    gpu = Gpu.objects.get()
+    blocker = Blocker.objects.create(gpu=gpu, span=(0, 8), since=NOON, kind="foreign")
+    lanes.due(now=NOON + hours(1))
+    assert state(booked) == ("starting", "blocked")
+    fence = NOON + hours(1) + timedelta(seconds=60)
+    lanes.due(now=fence)
+    assert state(booked) == ("waiting", "no_capacity")
+    assert not Allocation.objects.filter(reservation=booked).exists()
+    blocker.delete()
+    Pool.objects.update(change=F("change") + 1)
+    lanes.due(now=fence + hours(1))
+    assert state(booked) == ("starting", "waiting_for_node")
+    left = NOON + hours(3) - fence
+    assert booked.period.upper - booked.period.lower == left
+
+
+def test_what_meets_a_blocker_stands_before_those_who_wait_already(scene: Scene) -> None:
+    booked = scene.book(WHOLE, start=NOON + hours(1), duration=hours(2))
+    Blocker.objects.create(gpu=Gpu.objects.get(), span=(0, 8), since=NOON, kind="foreign")
+    earlier = failed(scene)
+    lanes.due(now=NOON + hours(1) + timedelta(seconds=60))
+    assert list(waiting.line(scene.pool.pk)) == [booked, earlier]

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from pool.core import wire
-from pool.models import Node
+from pool.models import Gpu, Node
 from pool.queries import clock
 from tests.cast import enrol_node
 from tests.portal.api.asking import BODY, problem
@@ -29,7 +29,7 @@ def test_it_lists_pools_with_their_capacity(lead):
     assert (pool["name"], pool["frozen"]) == ("main", False)
     row = pool["capacity"][0]
     assert (row["model"], row["use"], row["gpus"], row["usable"]) == ("H100-80GB", "mig", 1, 1)
-    assert row["held"] == 0
+    assert (row["held"], row["blocked"]) == (0, 0)
     lead.book()
     assert only(lead.get("/api/v1/pools"))["capacity"][0]["held"] == 0.25
 
@@ -55,6 +55,16 @@ def test_a_node_that_is_not_heard_is_unknown_and_its_readings_are_not_shown(lead
     assert (gpu["usable"], gpu["why"], gpu["readings"]) == (False, "unknown", None)
     row = only(lead.get("/api/v1/pools"))["capacity"][0]
     assert (row["usable"], row["unknown"]) == (0, 1)
+
+
+def test_a_retired_node_is_retired_and_not_unknown(lead):
+    assert only(lead.get("/api/v1/nodes"))["retired"] is False
+    hour_ago = clock.real_now() - timedelta(hours=1)
+    Node.objects.update(received_at=hour_ago, unknown_since=hour_ago)
+    assert only(lead.get("/api/v1/nodes"))["retired"] is False
+    Gpu.objects.update(retired_at=clock.now(), managed=False)
+    for node in (only(lead.get("/api/v1/nodes")), lead.get("/api/v1/nodes/node-1").json()):
+        assert (node["retired"], node["unknown"], node["unknown_since"]) == (True, False, None)
 
 
 def test_it_shows_a_gpu_with_what_it_shall_hold_and_what_it_holds(lead, node):

@@ -147,7 +147,15 @@ def test_what_is_wrong_with_an_adoption_is_said_beside_its_field(
     assert 'value="found"' in page
     assert ottos.post(address, typed | {"hours": "0"}).status_code == 422
     assert milos.post(address, typed).status_code == 403
+    assert ottos.post(address).status_code == 422
     assert not Reservation.objects.exists()
+
+
+def test_an_adoption_that_says_nothing_is_refused_also_where_nothing_is_foreign(
+    node: SimNode, ottos: Client
+) -> None:
+    answer = ottos.post(f"/gpus/{node.gpus[0].uuid}/adopt/")
+    assert answer.status_code == 422
 
 
 def test_what_else_gives_a_node_out_is_named_and_excluding_is_stated(

@@ -13,6 +13,7 @@ from pool.core import wire
 from pool.core.shapes import GpuAsk
 from pool.models import Gpu, Reservation
 from pool.queries import clock
+from pool.services import inventory
 from tests.cast import Cast, SimNode, enrol_node
 from tests.portal.web.people import book, page_of
 
@@ -62,6 +63,15 @@ def test_a_node_that_is_silent_is_unknown_since_it_was_last_heard(node: SimNode,
     page = page_of(milos.get("/nodes/node-1/"))
     assert "three reports are missing" in page
     assert "not heard from" in page
+
+
+def test_nobody_waits_for_a_node_that_was_retired(node: SimNode, milos: Client) -> None:
+    inventory.retire(actor=None, target="node", id="node-1", now=clock.now())
+    silence(node)
+    for address in ("/", "/nodes/", "/agents/", "/nodes/node-1/"):
+        page = page_of(milos.get(address))
+        assert "retired" in page
+        assert "Unknown since" not in page
 
 
 def test_an_unknown_node_or_gpu_does_not_exist(cast: Cast, milos: Client) -> None:
@@ -150,12 +160,22 @@ def test_a_mode_change_that_waits_for_a_reset_is_told(node: SimNode, milos: Clie
     assert "on, off after a reset" in gpu_page(milos, node)
 
 
-def test_trouble_of_the_driver_is_told(node: SimNode, milos: Client) -> None:
-    node.gpus[0].trouble = wire.Trouble(generation=1, code="in_use", detail="pid 4711")
+def test_trouble_of_the_driver_is_told_and_who_is_in_the_way_to_operators_alone(
+    node: SimNode, milos: Client, ottos: Client
+) -> None:
+    holder = wire.Process(pid=4711, name="nv-hostengine", user="mona")
+    node.gpus[0].trouble = wire.Trouble(
+        generation=1, code="in_use", detail="no account of mona is here", holders=(holder,)
+    )
     node.send()
+    told = gpu_page(ottos, node)
+    assert "The GPU is in use by processes." in told
+    assert "no account of mona is here" in told
+    assert "nv-hostengine (pid 4711, user mona)" in told
     page = gpu_page(milos, node)
     assert "The GPU is in use by processes." in page
-    assert "pid 4711" in page
+    assert "mona" not in page
+    assert "4711" not in page
 
 
 def test_bookings_ahead_are_listed_without_names_for_strangers(

@@ -56,6 +56,21 @@ def test_a_fault_under_it_is_named_and_it_goes_on(active: Reservation, node: Sim
     assert f"export CUDA_VISIBLE_DEVICES={active.allocations.get().mig_uuid}" in page
 
 
+def test_one_yet_to_start_is_told_that_it_goes_elsewhere(
+    active: Reservation, node: SimNode, milos: Client
+) -> None:
+    Reservation.objects.update(state="scheduled", started_at=None)
+    Allocation.objects.update(wanted_at=None, ready_at=None)
+    for lost, said in ((False, "has had a fault since"), (True, "node-1 GPU 0, where it is to start, is lost:")):
+        node.gpus[0].lost = lost
+        xid(node, 48)
+        page = page_of(milos.get(f"/reservations/{active.pk}/"))
+        assert said in page
+        assert "is placed elsewhere as soon as something fits" in page
+        assert "save your work" not in page
+        assert "What ran there" not in page
+
+
 def test_an_error_of_its_own_program_is_told_for_an_hour(
     active: Reservation, node: SimNode, milos: Client
 ) -> None:
