@@ -161,8 +161,15 @@ def peaks(group: Ints, starts: Ints, ends: Ints, amounts: Ints, groups: int) -> 
 
 def _in_time(group: Ints, starts: Ints, ends: Ints) -> Ints:
     """The order of all starts and, numbered after them, all ends: by group, then time, ends first."""
-    kind = np.repeat([1, 0], [len(starts), len(ends)])
-    return np.lexsort((kind, np.concatenate((starts, ends)), np.concatenate((group, group))))
+    last = (1 << 61) - 1
+    # An end is an even number, a start the odd one after it.
+    times = np.minimum(np.concatenate((starts, ends)), last) << 1
+    times[: len(starts)] |= 1
+    order = np.argsort(times)
+    whose = np.concatenate((group, group))[order]
+    few = int(group.max(initial=0)) < 1 << 15
+    # Numbers of 16 bits are sorted several times as fast.
+    return order[np.argsort(whose.astype(np.int16) if few else whose, kind="stable")]
 
 
 def _peaks(group: Ints, amounts: Ints, groups: int, order: Ints) -> NDArray[np.int64]:

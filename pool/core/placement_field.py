@@ -174,10 +174,14 @@ def sorts_of(fleet: Fleet) -> list[Ints]:
     if (fleet.use == _AUTO).any():
         capable = np.array([bool(card.mig_capable) for card in fleet.cards], dtype=np.int64)
         kind = kind << 1 | capable
-    order = np.lexsort((fleet.memory, kind))
-    kinds, memory = kind[order], fleet.memory[order]
-    new = np.flatnonzero((kinds[1:] != kinds[:-1]) | (memory[1:] != memory[:-1])) + 1
-    return np.split(order, new)
+    # Neighbours are mostly alike, so only the first of each run is sorted.
+    new = np.ones(len(kind), dtype=np.bool_)
+    new[1:] = (kind[1:] != kind[:-1]) | (fleet.memory[1:] != fleet.memory[:-1])
+    runs = np.flatnonzero(new)
+    found, number = np.unique(np.stack([kind[runs], fleet.memory[runs]]), axis=1, return_inverse=True)
+    sort = number.ravel()[np.cumsum(new) - 1].astype(np.int16)
+    order = np.argsort(sort, kind="stable")
+    return np.split(order, np.searchsorted(sort[order], np.arange(1, found.shape[1])))
 
 
 # --- Counts -----------------------------------------------------------------------
