@@ -5,39 +5,39 @@ import pool.core.states
 from django.db import migrations, models
 
 # What placement knows of a GPU is marked by whoever changes it, whatever code that is: one mark a GPU and
-# transaction. A newer mark takes the place of those that are committed and that nobody else is taking away
+# transaction for what is on it, and one for what it is itself. A newer mark takes the place of those that are committed and that nobody else is taking away
 # (SKIP LOCKED), so marking waits for nobody and the table stays as long as the list of GPUs.
 # Rows that come by thousands are marked by the statement, the rest by the row, where WHEN costs least.
 MARKS = """
-CREATE FUNCTION pool_mark(gpus bigint[]) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION pool_mark(gpus bigint[], itself boolean) RETURNS void LANGUAGE sql AS $$
     DELETE FROM pool_gpumark WHERE id IN (
         SELECT old.id FROM pool_gpumark old
         JOIN pool_gpu gpu ON gpu.id = old.gpu_id
         JOIN pool_node node ON node.id = gpu.node_id AND node.pool_id = old.pool_id
-        WHERE old.gpu_id = ANY(gpus) AND old.xid <> pg_current_xact_id()::text::bigint
+        WHERE old.gpu_id = ANY(gpus) AND old.card = itself AND old.xid <> pg_current_xact_id()::text::bigint
         FOR UPDATE OF old SKIP LOCKED);
-    INSERT INTO pool_gpumark (pool_id, gpu_id, xid)
-        SELECT node.pool_id, gpu.id, pg_current_xact_id()::text::bigint
+    INSERT INTO pool_gpumark (pool_id, gpu_id, xid, card)
+        SELECT node.pool_id, gpu.id, pg_current_xact_id()::text::bigint, itself
         FROM pool_gpu gpu JOIN pool_node node ON node.id = gpu.node_id WHERE gpu.id = ANY(gpus)
         ON CONFLICT DO NOTHING;
 $$;
 
 CREATE FUNCTION pool_mark_of_new() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pool_mark(array_agg(DISTINCT gpu_id)) FROM new_rows HAVING count(*) > 0;
+    PERFORM pool_mark(array_agg(DISTINCT gpu_id), TG_TABLE_NAME = 'pool_blocker') FROM new_rows HAVING count(*) > 0;
     RETURN NULL;
 END
 $$;
 CREATE FUNCTION pool_mark_of_old() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pool_mark(array_agg(DISTINCT gpu_id)) FROM old_rows HAVING count(*) > 0;
+    PERFORM pool_mark(array_agg(DISTINCT gpu_id), TG_TABLE_NAME = 'pool_blocker') FROM old_rows HAVING count(*) > 0;
     RETURN NULL;
 END
 $$;
 
 CREATE FUNCTION pool_mark_of_allocations() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pool_mark(array_agg(DISTINCT touched)) FROM (
+    PERFORM pool_mark(array_agg(DISTINCT touched), false) FROM (
         SELECT unnest(ARRAY[was.gpu_id, now_is.gpu_id]) AS touched FROM old_rows was JOIN new_rows now_is USING (id)
         WHERE (was.holds OR now_is.holds)
           AND (was.gpu_id, was.holds, was.span, was.blocked, was.profile_id, was.media_group, was.takes_media,
@@ -61,7 +61,7 @@ CREATE TRIGGER pool_allocation_mark_change AFTER UPDATE ON pool_allocation
 
 CREATE FUNCTION pool_mark_of_reservations() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pool_mark(array_agg(DISTINCT held.gpu_id))
+    PERFORM pool_mark(array_agg(DISTINCT held.gpu_id), false)
     FROM old_rows was JOIN new_rows now_is USING (id)
     JOIN pool_allocation held ON held.reservation_id = now_is.id AND held.holds
     WHERE (was.state, was.owner_id, was.team_id, was.klass)
@@ -81,7 +81,7 @@ CREATE TRIGGER pool_blocker_mark_old AFTER DELETE ON pool_blocker
 
 CREATE FUNCTION pool_mark_gpu() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pool_mark(ARRAY[NEW.gpu_id]);
+    PERFORM pool_mark(ARRAY[NEW.gpu_id], true);
     RETURN NULL;
 END
 $$;
@@ -97,12 +97,12 @@ CREATE FUNCTION pool_mark_of_gpu() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP <> 'INSERT' AND (TG_OP = 'DELETE' OR OLD.node_id <> NEW.node_id) THEN
         -- Also where it was.
-        INSERT INTO pool_gpumark (pool_id, gpu_id, xid)
-            SELECT pool_id, OLD.id, pg_current_xact_id()::text::bigint FROM pool_node WHERE id = OLD.node_id
+        INSERT INTO pool_gpumark (pool_id, gpu_id, xid, card)
+            SELECT pool_id, OLD.id, pg_current_xact_id()::text::bigint, true FROM pool_node WHERE id = OLD.node_id
             ON CONFLICT DO NOTHING;
     END IF;
     IF TG_OP <> 'DELETE' THEN
-        PERFORM pool_mark(ARRAY[NEW.id]);
+        PERFORM pool_mark(ARRAY[NEW.id], true);
     END IF;
     RETURN NULL;
 END
@@ -121,10 +121,10 @@ CREATE TRIGGER pool_gpu_mark_change AFTER UPDATE ON pool_gpu FOR EACH ROW
 
 CREATE FUNCTION pool_mark_of_node() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pool_mark(array_agg(id)) FROM pool_gpu WHERE node_id = NEW.id HAVING count(*) > 0;
+    PERFORM pool_mark(array_agg(id), true) FROM pool_gpu WHERE node_id = NEW.id HAVING count(*) > 0;
     IF OLD.pool_id <> NEW.pool_id THEN
-        INSERT INTO pool_gpumark (pool_id, gpu_id, xid)
-            SELECT OLD.pool_id, id, pg_current_xact_id()::text::bigint FROM pool_gpu WHERE node_id = NEW.id
+        INSERT INTO pool_gpumark (pool_id, gpu_id, xid, card)
+            SELECT OLD.pool_id, id, pg_current_xact_id()::text::bigint, true FROM pool_gpu WHERE node_id = NEW.id
             ON CONFLICT DO NOTHING;
     END IF;
     RETURN NULL;
@@ -158,7 +158,7 @@ DROP FUNCTION pool_mark_of_reservations();
 DROP FUNCTION pool_mark_of_allocations();
 DROP FUNCTION pool_mark_of_old();
 DROP FUNCTION pool_mark_of_new();
-DROP FUNCTION pool_mark(bigint[]);
+DROP FUNCTION pool_mark(bigint[], boolean);
 """
 
 
@@ -176,6 +176,7 @@ class Migration(migrations.Migration):
                 ('pool_id', models.BigIntegerField()),
                 ('gpu_id', models.BigIntegerField()),
                 ('xid', models.BigIntegerField()),
+                ('card', models.BooleanField()),
             ],
         ),
         migrations.CreateModel(
@@ -241,7 +242,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='gpumark',
-            constraint=models.UniqueConstraint(fields=('gpu_id', 'pool_id', 'xid'), name='gpu_mark_once'),
+            constraint=models.UniqueConstraint(fields=('gpu_id', 'pool_id', 'card', 'xid'), name='gpu_mark_once'),
         ),
         migrations.RunSQL(MARKS, NO_MARKS),
     ]

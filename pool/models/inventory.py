@@ -232,20 +232,21 @@ class Blocker(models.Model):
 class GpuMark(models.Model):
     """That a transaction changed what placement knows of a GPU; kept by triggers (migration 0003).
 
-    `xid` is the transaction's number. Whoever has read at a snapshot (pg_snapshot)
-    has to read again what is marked by a transaction that it does not contain. The
-    newest mark of a GPU replaces those before it. Plain ids: that a GPU has gone is a
-    change, too.
+    `card`: what it is itself, else what is on it. `xid` is the transaction's number. Whoever
+    has read at a snapshot (pg_snapshot) has to read again what is marked by a transaction
+    that it does not contain. The newest mark of each kind replaces those before it. Plain
+    ids: that a GPU has gone is a change, too.
     """
 
     pool_id = models.BigIntegerField()
     gpu_id = models.BigIntegerField()
     xid = models.BigIntegerField()
+    card = models.BooleanField()
 
     class Meta:
         indexes = [models.Index(fields=["pool_id", "xid"], name="gpu_mark_since")]
         constraints = [
-            models.UniqueConstraint(fields=["gpu_id", "pool_id", "xid"], name="gpu_mark_once"),
+            models.UniqueConstraint(fields=["gpu_id", "pool_id", "card", "xid"], name="gpu_mark_once"),
         ]
 
 

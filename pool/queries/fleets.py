@@ -34,7 +34,7 @@ SELECT pool.change, pool.most_shares, NOT pool.mps_multi_user, pool.block_sizes:
     pg_current_snapshot()::text, pg_current_xact_id_if_assigned() IS NOT NULL,
     concat_ws(' ', current_database(), pg_postmaster_start_time(), pg_relation_filenode('pool_gpumark')),
     CASE WHEN %(since)s::text IS NOT NULL THEN (
-        SELECT array_agg(DISTINCT mark.gpu_id) FROM pool_gpumark mark
+        SELECT array_agg(mark.gpu_id * CASE WHEN mark.card THEN -1 ELSE 1 END) FROM pool_gpumark mark
         WHERE mark.pool_id = pool.id
           AND (mark.xid = pg_current_xact_id_if_assigned()::text::bigint
                OR mark.xid >= pg_snapshot_xmin(%(since)s::pg_snapshot)::text::bigint
@@ -44,9 +44,10 @@ FROM pool_pool pool WHERE pool.id = %(pool)s
 
 
 class _Head(NamedTuple):
-    """A pool at one moment. `snapshot` says what is in it; `marked` are the GPUs changed since another.
+    """A pool at one moment. `snapshot` says what is in it; `marked` are GPUs changed since another.
 
-    `writes`: this transaction has written something, so that what is read here may never be committed.
+    Below 0: the GPU itself has changed; else what is on it. `writes`: this transaction has
+    written something, so that what is read here may never be committed.
     """
 
     change: int
@@ -132,10 +133,14 @@ def _changed(pool_id: int, fleet: Fleet, head: _Head) -> Fleet:
     """What was marked is read after the head, so that it is at least as new: newer does no harm."""
     accounts = fleet.accounts
     if head.marked:
-        cards, rows = cards_of(pool_id, list(head.marked)), rows_of(pool_id, list(head.marked))
+        marked, itself = {abs(one) for one in head.marked}, {-one for one in head.marked if one < 0}
+        # Most often only what is on a GPU has changed.
+        itself |= marked - fleet.places.keys()
+        cards = cards_of(pool_id, list(itself)) if itself else []
+        cards += [fleet.cards[fleet.places[pk]] for pk in marked - itself]
+        rows = rows_of(pool_id, list(marked))
         accounts = accounts_on(rows, accounts)
-        gone = set(head.marked) - {card.id for card in cards}
-        fleet = fleet.updated(cards, rows, gone)
+        fleet = fleet.updated(cards, rows, marked - {card.id for card in cards})
     return fleet.now(
         head.change, head.stale or (), head.most_shares, head.one_user, head.block_sizes, accounts
     )
