@@ -32,7 +32,7 @@ MIXES = ("whole-file", "arrivals")
 #: Percent of the GPUs' thousandths asked for, at which is looked.
 LOOKS = (90, 100, 130)
 #: A policy that learns does so when so many tasks have come, and whenever they have doubled since.
-FIRST_LESSON = 256
+FIRST_LESSON = 64
 #: It chooses its parameters by self-play at these lessons only.
 PLAYED_AT = (1024, 4096)
 #: With how much effort, then.

@@ -41,7 +41,7 @@ class Effort:
     variants: int
 
 
-EFFORTS = (Effort(10, (3,), 0), Effort(24, (8, 4), 32), Effort(64, (24, 12, 8), 96))
+EFFORTS = (Effort(16, (5,), 0), Effort(24, (8, 4), 32), Effort(64, (24, 12, 8), 96))
 
 
 def choose(mix: Mix, nodes: Nodes, models: Sequence[Model], seed: int = 0, effort: int = 1) -> Mix:
