@@ -128,14 +128,14 @@ class _Mover:
         """The ask in what these leave, and all of these elsewhere."""
         left = self.without(some)
         for picks in self.ways(left):
-            moves = self._elsewhere(_with(left, picks, self.wanted.period), some)
+            moves = self._elsewhere(with_picks(left, picks, self.wanted.period), some)
             if moves is not None:
                 return Shift(picks, moves, sum(one.charge_milli for one in some))
         return None
 
     def without(self, some: Sequence[Movable]) -> Fleet:
         """The fleet without what these hold."""
-        return _without(self.fleet, some)
+        return without(self.fleet, some)
 
     def _elsewhere(self, fleet: Fleet, some: Sequence[Movable]) -> tuple[Move, ...] | None:
         """A place for each, the largest first."""
@@ -148,11 +148,12 @@ class _Mover:
             if not found:
                 return None
             moves.append(Move(one.reservation, one.period, found[0].picks))
-            fleet = _with(fleet, found[0].picks, one.period)
+            fleet = with_picks(fleet, found[0].picks, one.period)
         return tuple(moves)
 
 
-def _without(fleet: Fleet, some: Collection[Movable]) -> Fleet:
+def without(fleet: Fleet, some: Collection[Movable]) -> Fleet:
+    """The fleet without what these hold."""
     places = np.array(sorted({fleet.places[gpu] for one in some for gpu in one.gpus}), dtype=np.int64)
     rows = fleet.rows(places)
     for one in some:
@@ -160,7 +161,7 @@ def _without(fleet: Fleet, some: Collection[Movable]) -> Fleet:
     return fleet.updated([fleet.cards[place] for place in places.tolist()], rows)
 
 
-def _with(fleet: Fleet, picks: Sequence[Pick], period: Period) -> Fleet:
+def with_picks(fleet: Fleet, picks: Sequence[Pick], period: Period) -> Fleet:
     """The fleet in which these are taken as well."""
     users = sorted({p.portion.user for p in picks if p.portion and p.portion.user})
     numbers: dict[str | None, int] = {None: 0} | {name: fleet.account_number(name) for name in users}

@@ -1,0 +1,184 @@
+"""Which few bookings that have not begun are better placed elsewhere, so that more of what is left is of use.
+
+Who may be moved is the caller's list; nothing that runs is in it. A booking keeps its time, its
+GPU models and its charge, and stays where its owner is before or after it. Nothing is moved here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+
+import numpy as np
+
+from pool.core.asks import GpuAsk
+from pool.core.fleet import Fleet, Ints, Records, halves, instant, micros, span_of
+from pool.core.fleet import fleet as fleet_of
+from pool.core.fragmentation import Figure, fragmentation
+from pool.core.mix import Mix
+from pool.core.moves import Movable, Move, with_picks, without
+from pool.core.period import Period
+from pool.core.placement import Candidate, Policy, candidates, held_by, prior
+
+#: So many moves at most: few enough that somebody looks at each.
+MOST = 5
+#: What one has to win, in thousandths of a GPU times hours.
+LEAST = 50.0
+#: Places that are tried for each booking.
+_PLACES = 4
+_HOUR = 3600 * 10**6
+NOTHING = Figure()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One move: where all of the booking is (GPU id, first slice, slices), and what it wins.
+
+    `won`: in thousandths of a GPU times hours that the usual asks can use again.
+    """
+
+    move: Move
+    before: tuple[tuple[int, int, int], ...]
+    won: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Moves in their order. `before`, `after`: thousandths of GPU-hours on the nodes concerned meanwhile."""
+
+    steps: tuple[Step, ...] = ()
+    before: Figure = NOTHING
+    after: Figure = NOTHING
+
+
+def plan(
+    known: Fleet,
+    movable: Sequence[Movable],
+    *,
+    now: datetime,
+    policy: Policy | None = None,
+    most: int = MOST,
+) -> Plan:
+    """The moves that win the most, one after another; none that wins less than `LEAST`."""
+    search = _Search(known, now, policy or prior())
+    heap = [(-step.won, one.reservation, 0, step) for one in movable if (step := search.best(one))]
+    heapify(heap)
+    by_id = {one.reservation: one for one in movable}
+    steps: list[Step] = []
+    while heap and len(steps) < most:
+        _, reservation, seen, step = heappop(heap)
+        if seen == len(steps):
+            search.make(by_id[reservation], step)
+            steps.append(step)
+            continue
+        # Others have moved since it was looked at.
+        again = search.best(by_id[reservation])
+        if again is not None:
+            heappush(heap, (-again.won, reservation, len(steps), again))
+    return _told(known, search, steps)
+
+
+def _told(known: Fleet, search: _Search, steps: Sequence[Step]) -> Plan:
+    if not steps:
+        return Plan()
+    gpus = {gpu for step in steps for gpu, _, _ in step.before}
+    gpus |= {pick.gpu_id for step in steps for pick in step.move.picks}
+    start = min(step.move.period.start for step in steps)
+    ends = [step.move.period.end for step in steps]
+    whole = Period(start, max(end for end in ends if end is not None))
+    return Plan(tuple(steps), *(search.spoilt(one, gpus, whole) for one in (known, search.fleet)))
+
+
+class _Search:
+    def __init__(self, known: Fleet, now: datetime, policy: Policy) -> None:
+        self.fleet = known
+        self.now = now
+        self.policy = policy
+
+    def make(self, one: Movable, step: Step) -> None:
+        """From here on it is there."""
+        self.fleet = with_picks(without(self.fleet, [one]), step.move.picks, one.period)
+
+    def best(self, one: Movable) -> Step | None:
+        """The move of this booking that wins the most; None where none is worth it."""
+        mine = _rows_of(self.fleet, one)
+        if one.period.end is None or not len(mine) or self._tied(one, mine):
+            return None
+        left = without(self.fleet, [one])
+        here = tuple(sorted((int(row["gpu"]), *span_of(row["mask"])) for row in mine))
+        found = candidates(
+            left, one.ask, one.period, _PLACES, account=one.account, now=self.now, policy=self.policy
+        )
+        steps = [self._step(one, left, here, c) for c in found if _alike(self.fleet, mine, c)]
+        steps = [step for step in steps if step.won >= LEAST]
+        return max(steps, key=lambda step: step.won, default=None)
+
+    def _tied(self, one: Movable, mine: Records) -> bool:
+        """Whether it goes on where its owner is, or has an IMEX channel for just these nodes."""
+        if isinstance(one.ask, GpuAsk) and one.ask.same_nvlink_domain:
+            return True
+        since, until = instant(int(mine["since"][0])), instant(int(mine["until"][0]))
+        own = held_by(self.fleet, int(mine["owner"][0]), int(mine["team"][0]), Period(since, until))
+        return bool({gpu for gpu, _, _ in own} & set(mine["gpu"].tolist()))
+
+    def _step(self, one: Movable, left: Fleet, here: tuple[tuple[int, int, int], ...], to: Candidate) -> Step:
+        after = with_picks(left, to.picks, one.period)
+        gpus = {gpu for gpu, _, _ in here} | {pick.gpu_id for pick in to.picks}
+        lost = [self.spoilt(known, gpus, one.period).lost for known in (self.fleet, after)]
+        return Step(Move(one.reservation, one.period, to.picks), here, lost[0] - lost[1])
+
+    def spoilt(self, known: Fleet, gpus: Collection[int], period: Period) -> Figure:
+        """What is free, and of no use, on the nodes of these GPUs over the period, in hours."""
+        return _over(_nodes_of(known, gpus), period, self.now, self.policy.mix)
+
+
+def _alike(known: Fleet, mine: Records, to: Candidate) -> bool:
+    """Whether it counts there as it does here, and no GPU has to change its mode for it."""
+    models = Counter(known.cards[known.places[gpu]].model for gpu in mine["gpu"].tolist())
+    there = Counter(pick.model for pick in to.picks)
+    same = models == there and int(mine["charge"].sum()) == to.charge_milli
+    return same and not any(pick.switch for pick in to.picks)
+
+
+def _rows_of(known: Fleet, one: Movable) -> Records:
+    places = np.array(sorted(known.places[gpu] for gpu in one.gpus), dtype=np.int64)
+    rows = known.rows(places)
+    return rows[(rows["reservation"] == halves(one.reservation)).all(axis=1)]
+
+
+def _nodes_of(known: Fleet, gpus: Collection[int]) -> Fleet:
+    """Only the nodes on which these GPUs are."""
+    nodes = {int(known.node[known.places[gpu]]) for gpu in gpus}
+    places: Ints = np.flatnonzero(np.isin(known.node, sorted(nodes)))
+    return fleet_of(
+        [known.cards[place] for place in places.tolist()],
+        known.rows(places),
+        change=known.change,
+        accounts=known.accounts,
+        most_shares=known.most_shares,
+        one_user=known.one_user,
+        stale=known.stale,
+    )
+
+
+def _over(part: Fleet, period: Period, now: datetime, mix: Mix) -> Figure:
+    """The figure of the fleet over the period: of each stretch in which nothing changes, times its hours."""
+    free = lost = 0.0
+    for stretch, hours in _stretches(part.rows(), period):
+        figure = fragmentation(part.window(stretch, now), mix).of_pool()
+        free, lost = free + figure.free * hours, lost + figure.lost * hours
+    return Figure(free, lost)
+
+
+def _stretches(rows: Records, period: Period) -> Iterator[tuple[Period, float]]:
+    start, end = micros(period.start), micros(period.end)
+    times = np.unique(np.concatenate((rows["start"], rows["end"])))
+    cuts = [start, *times[(times > start) & (times < end)].tolist(), end]
+    for since, until in pairwise(cuts):
+        begin = instant(since)
+        assert begin is not None
+        yield Period(begin, instant(until)), (until - since) / _HOUR
