@@ -63,10 +63,10 @@ def make(gpus: int, allocations: int, seed: int, begin: datetime) -> World:
     rows["since"], rows["until"] = rows["start"], rows["end"]
     shares = rows["memory"] > 0
     rows["compute"][shares] = rows["limit"][shares] = SHARE_PCT
-    number = np.arange(len(rows))
-    rows["klass"], rows["moved"] = 2 + number % 2, True
-    rows["owner"] = rows["team"] = 1 + number % TEAMS
-    rows["reservation"][:, 1] = number + 1
+    each = np.arange(len(rows))
+    rows["klass"], rows["moved"] = 2 + each % 2, True
+    rows["owner"] = rows["team"] = 1 + each % TEAMS
+    rows["reservation"][:, 1] = each + 1
     return World(cards, rows, begin)
 
 

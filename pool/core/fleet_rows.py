@@ -180,7 +180,10 @@ class Rows:
         cuts = [*zip(*(one.tolist() for one in (*gaps, *parts)), strict=True)]
         old = (self.at, self.start, self.end, self.mask, self._number)
         new = (at, *_hot(records), fresh)
-        rows = Rows(*(_spliced(was, now, cuts) for was, now in zip(old, new, strict=True)), self._book)
+        place, start, end, mask, number = (
+            _spliced(was, now, cuts) for was, now in zip(old, new, strict=True)
+        )
+        rows = Rows(place, start, end, mask, number, self._book)
         return rows._afresh() if self._book.is_full() else rows
 
     def moved(self, to: Ints) -> Rows:
@@ -206,7 +209,8 @@ def _hot(records: Records) -> tuple[Ints, Ints, Ints]:
 
 def _spliced(old: Ints, new: Ints, cuts: list[tuple[int, int, int, int]]) -> Ints:
     """`old`, in which from..until of each cut is replaced by that part of `new`."""
-    pieces, done = [], 0
+    pieces: list[Ints] = []
+    done = 0
     for since, until, first, last in cuts:
         pieces += (old[done:since], new[first:last])
         done = until

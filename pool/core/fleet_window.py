@@ -57,7 +57,7 @@ class Window:
     @cached_property
     def empty(self) -> Bools:
         """Where nothing at all is in the period."""
-        return self.number == 0
+        return np.equal(self.number, 0)
 
     @cached_property
     def shares_only(self) -> Bools:

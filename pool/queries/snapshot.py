@@ -151,7 +151,9 @@ def take(
         fleet = fleets.fresh(pool_id, gpu_ids)
         window = fleet.window(period, now, without=without)
         told = _rows(_USES, {**wanted, "period": TimestamptzRange(period.start, period.end)})
-        uses = tuple(_use(*row, period) for row in told)
+        uses = tuple(
+            _use(model, klass, milli, since, until, period) for model, klass, milli, since, until in told
+        )
     lines = tuple(Line(pk, model or None, firm, cap) for pk, model, firm, cap in _rows(_LINES, wanted))
     return Snapshot(fleet, period, now, window, lines, uses, without, mixes.policy(pool_id))
 
