@@ -7,6 +7,8 @@ later one's arrival.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -30,8 +32,7 @@ def optimum(
         for gpu in range(min(world.gpus, number + 1))
         for start, mask in world.places(request.kind)
     ]
-    solver = highspy.Highs()
-    solver.silent()
+    solver = _solver()
     solver.setOptionValue("time_limit", seconds)
     # Whole requests are counted: less than one is no gap.
     solver.setOptionValue("mip_abs_gap", 0.99)
@@ -57,6 +58,20 @@ def optimum(
         if value > 0.5:
             went[number] = (gpu, start)
     return went
+
+
+def _solver() -> highspy.Highs:
+    """A silent one. Even that announces itself on standard output, where only results belong."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        solver = highspy.Highs()
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+    solver.silent()
+    return solver
 
 
 def _rows(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +30,7 @@ from bench.mig_streams import (
 from pool.core import selfplay_mig
 from pool.core.mig import models
 
+ROOT = Path(__file__).resolve().parents[2]
 A100 = models()["A100-40GB"]
 A30 = models()["A30-24GB"]
 RTX = models()["RTX-PRO-6000-96GB"]
@@ -165,6 +169,14 @@ def test_it_prints_a_line_for_each_policy(capsys: pytest.CaptureFixture[str]) ->
     assert [line["policy"] for line in lines] == ["gpupool", "first", "best", "blind", "online", "optimum"]
     assert all(line["seeds"] == 2 and 0 < line["accepted"] <= 100 for line in lines)
     assert lines[-1]["accepted"] >= max(line["accepted"] for line in lines)
+
+
+def test_nothing_but_results_is_on_standard_output() -> None:
+    call = "--model A30-24GB --gpus 1 --requests 4 --seeds 1 --mix small --policies best,optimum".split()
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.mig", *call], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert [json.loads(line)["policy"] for line in done.stdout.splitlines()] == ["best", "optimum"]
 
 
 def test_of_several_mixes_it_prints_the_mean(capsys: pytest.CaptureFixture[str]) -> None:
