@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -81,23 +82,11 @@ def candidates(
     Fleet.window, whose answer `window` is where that is known. `avoid` are models that are
     not to be taken. `now` None is the start of the period.
     """
-    fleet = gpus if isinstance(gpus, Fleet) else of_views(gpus)
-    now = now or period.start
-    found: list[Candidate] = []
+    fleet, now = gpus if isinstance(gpus, Fleet) else of_views(gpus), now or period.start
+    how: dict[str, Any] = {"account": account, "without": without, "clean": clean, "window": window}
     asks = alternatives(ask)
-    for one in asks:
-        here = field(
-            fleet,
-            one,
-            period,
-            now,
-            account=account,
-            without=without,
-            clean=clean,
-            window=window,
-            avoid=avoid,
-        )
-        found += choose(here, policy or prior(), limit, own)
+    fields = (field(fleet, one, period, now, avoid=avoid, **how) for one in asks)
+    found = [one for here in fields for one in choose(here, policy or prior(), limit, own)]
     if len(asks) > 1:
         found.sort(key=lambda candidate: (not candidate.why.stays, candidate.charge_milli, candidate.cost))
     return found[: max(1, limit)]

@@ -119,10 +119,9 @@ def field(
     `window` is what Fleet.window gives for them, where that is known.
     """
     window = window or fleet.window(period, now, without=without, clean=clean)
-    number = len(fleet.id)
-    count, offered, why = np.zeros(number, dtype=np.int64), np.zeros(number, dtype=np.int64), _Why(number)
+    count, offered, kind = np.zeros((3, len(fleet.id)), dtype=np.int64)
+    why = _Why(len(fleet.id))
     sorts = tuple(_sorts(fleet, ask, account, avoid))
-    kind = np.zeros(number, dtype=np.int64)
     for n, sort in enumerate(sorts):
         kind[sort.places] = n
         if sort.why is not None:
@@ -133,28 +132,14 @@ def field(
     if (fleet.use == _AUTO).any():
         _modes(fleet.window(wide(period), now, without=without), ask, count, why)
     _nowhere(fleet, ask, count, offered, why)
-    per_node, in_all = _node_limits(window, ask)
-    if per_node is not None:
-        full = (per_node[fleet.node] < 1) & (count > 0)
+    left, in_all = _node_limits(window, ask)
+    if left is not None:
+        full = (left[fleet.node] < 1) & (count > 0)
         why.say(full, "node_full")
         count[full] = 0
-    around = reach(ask, fleet, offered, in_all, fleet.block_sizes)
-    now_there = replace(around, most=_least(around.most, per_node))
-    return Field(
-        fleet=fleet,
-        ask=ask,
-        period=period,
-        now=micros(now),
-        window=window,
-        sorts=sorts,
-        kind=kind,
-        count=count,
-        offered=offered,
-        why=why.codes,
-        words=why.words,
-        reach=now_there,
-        reach_when_empty=around,
-    )
+    empty = reach(ask, fleet, offered, in_all, fleet.block_sizes)
+    there, told = replace(empty, most=_least(empty.most, left)), (why.codes, why.words)
+    return Field(fleet, ask, period, micros(now), window, sorts, kind, count, offered, *told, there, empty)
 
 
 def _sorts(fleet: Fleet, ask: Ask, account: str | None, avoid: Collection[str]) -> Iterator[Sort]:
