@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ALL = ("bench.book", "bench.demo", "bench.agent")
+ALL = ("bench.book", "bench.demo", "bench.agent", "bench.decide")
 
 
 def main() -> int:
