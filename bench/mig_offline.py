@@ -66,7 +66,7 @@ def _solver() -> highspy.Highs:
     kept = os.dup(1)
     try:
         os.dup2(2, 1)
-        solver = highspy.Highs()
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]
     finally:
         os.dup2(kept, 1)
         os.close(kept)

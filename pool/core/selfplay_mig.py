@@ -168,9 +168,9 @@ class _Games:
         key = np.full((candidates, streams, gpus, most), _NEVER)
         key[rows] = self._keys(rows, place, now, lasts)
         key[~fits] = _NEVER
-        key = key.reshape(candidates, streams, -1)
-        best = key.argmin(2)
-        yes: NDArray[np.bool_] = np.take_along_axis(key, best[..., None], 2)[..., 0] < _NEVER
+        order = key.reshape(candidates, streams, -1)
+        best = order.argmin(2)
+        yes: NDArray[np.bool_] = np.take_along_axis(order, best[..., None], 2)[..., 0] < _NEVER
         of, stream = np.nonzero(yes)
         gpu, number_there = best[of, stream] // most, best[of, stream] % most
         takes = (mask[stream, number_there][:, None] & self._bit) > 0

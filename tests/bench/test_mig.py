@@ -172,7 +172,20 @@ def test_it_prints_a_line_for_each_policy(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_nothing_but_results_is_on_standard_output() -> None:
-    call = "--model A30-24GB --gpus 1 --requests 4 --seeds 1 --mix small --policies best,optimum".split()
+    call = [
+        "--model",
+        "A30-24GB",
+        "--gpus",
+        "1",
+        "--requests",
+        "4",
+        "--seeds",
+        "1",
+        "--mix",
+        "small",
+        "--policies",
+        "best,optimum",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "bench.mig", *call], capture_output=True, text=True, check=True, cwd=ROOT
     )
