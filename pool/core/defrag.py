@@ -122,6 +122,7 @@ class _Search:
         if isinstance(one.ask, GpuAsk) and one.ask.same_nvlink_domain:
             return True
         since, until = instant(int(mine["since"][0])), instant(int(mine["until"][0]))
+        assert since is not None
         own = held_by(self.fleet, int(mine["owner"][0]), int(mine["team"][0]), Period(since, until))
         return bool({gpu for gpu, _, _ in own} & set(mine["gpu"].tolist()))
 
@@ -147,7 +148,8 @@ def _alike(known: Fleet, mine: Records, to: Candidate) -> bool:
 def _rows_of(known: Fleet, one: Movable) -> Records:
     places = np.array(sorted(known.places[gpu] for gpu in one.gpus), dtype=np.int64)
     rows = known.rows(places)
-    return rows[(rows["reservation"] == halves(one.reservation)).all(axis=1)]
+    mine: Records = rows[(rows["reservation"] == halves(one.reservation)).all(axis=1)]
+    return mine
 
 
 def _nodes_of(known: Fleet, gpus: Collection[int]) -> Fleet:

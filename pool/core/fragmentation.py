@@ -200,7 +200,8 @@ def _usable_slices(window: Window, places: tuple[int, ...], profile: Profile) ->
     for code, media in enumerate(MEDIA):
         if media is not None and media_clash(profile.media, media):
             usable[(window.media >> code & 1) > 0] = 0
-    return np.bitwise_count(usable | (window.free & ~np.int64(ever))).astype(np.int64)
+    number: Ints = np.bitwise_count(usable | (window.free & ~np.int64(ever))).astype(np.int64)
+    return number
 
 
 def _of_blocks(state: _State) -> int | None:

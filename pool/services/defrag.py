@@ -17,7 +17,7 @@ from uuid import UUID
 from pool.core import defrag, placement
 from pool.core.defrag import Plan, Step
 from pool.core.errors import Code, Refusal
-from pool.core.fleet import Fleet
+from pool.core.fleet import Card, Fleet
 from pool.core.moves import Movable, with_picks, without
 from pool.core.period import Period
 from pool.core.roles import Action
@@ -36,12 +36,15 @@ AHEAD = timedelta(days=14)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A plan, by what it is known (`key`; "" has no moves), and the GPUs that it names by their ids."""
+    """A plan, by what it is known (`key`; "" has no moves), and the fleet whose GPUs it names."""
 
     pool: Pool
     plan: Plan
     key: str
     fleet: Fleet
+
+    def card(self, gpu_id: int) -> Card:
+        return self.fleet.cards[self.fleet.places[gpu_id]]
 
 
 def find(*, actor: User, pool: str, now: datetime) -> Found:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from django.urls import URLPattern, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from portal.api import adoption, faults, inventory, offers, reports, reservations
+from portal.api import adoption, defrag, faults, inventory, offers, reports, reservations
 from portal.api.problems import nowhere
 
 _NAME = r"(?P<name>[a-z0-9-]{1,63})"
 
 urlpatterns: list[URLPattern] = [
     path("pools", inventory.Pools.as_view()),
+    re_path(rf"^pools/{_NAME}/defragmentation$", defrag.Defragmentation.as_view()),
     path("nodes", inventory.Nodes.as_view()),
     re_path(rf"^nodes/{_NAME}$", inventory.Node.as_view()),
     path("gpus", inventory.Gpus.as_view()),

@@ -28,6 +28,8 @@ EXTENSION = ("end", "duration")
 ADOPTION = ("team", "owner", "title", "first", "end", "duration")
 #: More memory slices than any GPU has.
 FIRST_LIMIT = 63
+#: A name of a plan is a digest (services.defrag.key_of).
+PLAN_LIMIT = 64
 
 T = TypeVar("T")
 
@@ -252,6 +254,14 @@ def adoption(body: Mapping[str, Any]) -> Adoption:
     )
     read.done()
     return asked
+
+
+def plan(body: Mapping[str, Any]) -> str:
+    """The body of POST /pools/<name>/defragmentation: the name of the plan that was shown."""
+    read = _Reader(body, ("plan",))
+    key = read.text("plan", PLAN_LIMIT)
+    read.done()
+    return key
 
 
 def nothing(body: Mapping[str, Any]) -> None:

@@ -99,6 +99,7 @@ def overview(request: PageRequest) -> HttpResponse:
         "pools": pools,
         "mine": [_mine(one, now) for one in mine],
         "nodes": [node_card(row) for row in nodes[:NODES]],
+        "may_move": access.can(request.user, Action.MANAGE_POOL),
         "next": _next_step(request, mine, rows, now),
     }
     return render(request, "overview/index.html", context, part="live")

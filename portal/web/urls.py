@@ -5,13 +5,14 @@ from __future__ import annotations
 from django.urls import path
 from django.views.i18n import set_language
 
-from portal.web import booking, inventory, overview, reservations, session
+from portal.web import booking, defrag, inventory, overview, reservations, session
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
     path("login/", session.login, name="login"),
     path("logout/", session.logout, name="logout"),
     path("language/", set_language, name="set_language"),
+    path("pools/<str:name>/defragmentation/", defrag.defragmentation, name="defragmentation"),
     path("nodes/", inventory.nodes, name="nodes"),
     path("nodes/<str:name>/", inventory.node, name="node"),
     path("nodes/<str:name>/freeze/", inventory.freeze_node, name="freeze-node"),

@@ -37,7 +37,7 @@ USERS = sorted(set(addresses()) - AGENTS)
 
 
 def test_the_map_is_what_this_walks():
-    assert len(addresses()) == 19
+    assert len(addresses()) == 20
     assert {p for p in addresses() if p.startswith("agents/")} == AGENTS
 
 
