@@ -21,7 +21,7 @@ from pool.core.mix import PRIOR, WHOLE, Form, Kind, Mix
 from pool.core.placement_policy import models_of
 from pool.core.placement_room import Use
 from pool.core.shapes import ALL_PCT
-from pool.core.shares import shareable_mib
+from pool.core.shares import RESERVE_MIB
 from pool.core.topology import blocks_of, levels
 from pool.core.usual import piece
 from pool.core.worth_mig import kinds_of
@@ -104,7 +104,7 @@ class _State:
         self.shared = fleet.use == _SHARE
         of_grid = WHOLE * np.bitwise_count(window.free).astype(np.int64) / np.maximum(fleet.grid, 1)
         memory, compute, tenants = window.share_peaks
-        size = np.array([shareable_mib(int(mib)) for mib in fleet.memory], dtype=np.int64)
+        size = np.maximum(fleet.memory - RESERVE_MIB, 0)  # shares.shareable_mib of each
         left = np.maximum(WHOLE - WHOLE * memory / np.maximum(size, 1), 0.0)
         full = (tenants >= fleet.most_shares) & bool(fleet.most_shares)
         self.room = self.shared & window.shares_only & ~full & (size > 0)
