@@ -29,7 +29,7 @@ MOST = 5
 #: What one has to win, in thousandths of a GPU times hours.
 LEAST = 50.0
 #: Places that are tried for each booking.
-_PLACES = 4
+_PLACES = 2
 _HOUR = 3600 * 10**6
 NOTHING = Figure()
 
@@ -127,8 +127,9 @@ class _Search:
         return bool({gpu for gpu, _, _ in own} & set(mine["gpu"].tolist()))
 
     def _step(self, one: Movable, left: Fleet, here: tuple[tuple[int, int, int], ...], to: Candidate) -> Step:
-        after = with_picks(left, to.picks, one.period)
         gpus = {gpu for gpu, _, _ in here} | {pick.gpu_id for pick in to.picks}
+        # Only of the nodes concerned: the whole fleet is long to write anew.
+        after = with_picks(_nodes_of(left, gpus), to.picks, one.period)
         lost = [self.spoilt(known, gpus, one.period).lost for known in (self.fleet, after)]
         return Step(Move(one.reservation, one.period, to.picks), here, lost[0] - lost[1])
 
