@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
@@ -12,7 +12,7 @@ from operator import itemgetter
 from pool.core import shares
 from pool.core.mig import most
 from pool.core.period import Period
-from pool.core.placement_room import Fit, GpuView, chosen, mismatch, packed, room, slots
+from pool.core.placement_room import BLOCKER, Fit, GpuView, chosen, mismatch, packed, room, slots
 from pool.core.shapes import Ask
 from pool.core.shares import Portion
 
@@ -33,8 +33,9 @@ class Shortfall:
     those of the best node. `counts`: every GPU once, by the first that keeps it
     out: node, no_such_model, wrong_use, no_such_profile, no_such_sharing,
     not_enforced, too_small, memory_unknown; what makes it unusable (unknown,
-    frozen, ...); busy, media, limit, other_user, memory_full, compute_full,
-    shares_full; same_node (has room, but another node has more); or room.
+    frozen, ...); blocked (only what is not booked is in the way), busy, media,
+    limit, other_user, memory_full, compute_full, shares_full; same_node (has
+    room, but another node has more); or room.
     """
 
     asked: int
@@ -59,7 +60,7 @@ def shortfall(gpus: Sequence[GpuView], ask: Ask, period: Period, *, account: str
         offered[key] += _when_empty(gpu, fit)
         now = room(gpu, fit, period)
         if now.why is not None:
-            counts[now.why] += 1
+            counts["blocked" if _only_blocked(gpu, fit, period) else now.why] += 1
         else:
             free[key] += now.count
             with_room[key] += 1
@@ -73,6 +74,12 @@ def shortfall(gpus: Sequence[GpuView], ask: Ask, period: Period, *, account: str
 
 def _unusable(gpu: GpuView) -> str | None:
     return None if gpu.usable else gpu.why or "unusable"
+
+
+def _only_blocked(gpu: GpuView, fit: Fit, period: Period) -> bool:
+    """Whether there would be room but for what is there without being booked."""
+    booked = tuple(b for b in gpu.busy if b.tenancy != BLOCKER)
+    return len(booked) < len(gpu.busy) and room(replace(gpu, busy=booked), fit, period).why is None
 
 
 def _when_empty(gpu: GpuView, fit: Fit) -> int:

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import connection
 from psycopg.types.range import TimestamptzRange
 
-from pool.core import mig, wire
+from pool.core import mig, placement_room, wire
 from pool.core.health import stale
 from pool.core.mig import Media, Profile
 from pool.core.period import Period
@@ -31,7 +31,7 @@ from pool.queries import clock
 
 #: Tenancies: all that is booked excludes one another; the rest is no allocation at all.
 BOOKED = "booked"
-BLOCKER = "blocker"
+BLOCKER = placement_room.BLOCKER
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
