@@ -82,7 +82,7 @@ def _next_step(row: Row, code: Code | DoorCode, data: Mapping[str, Any]) -> str:
 def _say(sentences: Sequence[Words], shown: Mapping[str, Any]) -> str:
     for sentence in sentences:
         try:
-            return str(sentence) % shown
+            return str(sentence % shown)
         except KeyError:
             continue
     return str(sentences[-1])

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
 
 from pool.core.errors import Code
 
@@ -167,7 +168,9 @@ TABLE: Mapping[str, Row] = {
         409,
         _("Not possible in this state"),
         (
-            _("%(count)s bookings stand in the way."),
+            ngettext_lazy(
+                "%(count)s booking stands in the way.", "%(count)s bookings stand in the way.", "count"
+            ),
             _("Its state is “%(state)s”; “%(wanted)s” cannot follow that."),
             _("Its state is “%(state)s”; that does not allow this."),
             _("Its state does not allow this."),

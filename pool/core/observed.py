@@ -181,16 +181,17 @@ def readable(layout: wire.Layout, seen: Seen) -> bool:
     return not layout.mig or (seen.mig is not None and (not seen.mig or seen.instances is not None))
 
 
-def settled(layout: wire.Layout, generation: int, seen: Seen) -> bool:
+def settled(layout: wire.Layout, generation: int, seen: Seen, *, resets: bool = True) -> bool:
     """Whether the GPU looks like `layout` of `generation`: mode, allocations in force, own instances, resets.
 
-    A reset waits until the GPU is empty, and while it is not, it is not missed.
+    A reset waits until the GPU is empty, and while it is not, it is not missed; nor is it of an
+    agent that knows of none (`resets`).
     """
     if not readable(layout, seen) or seen.generation < generation:
         return False
     if seen.held != _ids(layout):
         return False
-    if layout.reset > seen.reset and not layout.held:
+    if resets and layout.reset > seen.reset and not layout.held:
         return False
     if not layout.mig:
         return not seen.mig

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 from uuid import UUID
 
+from pool.core import fleet as fleets
 from pool.core.asks import Ask, GpuAsk, alternatives
-from pool.core.fleet import Fleet, of_views
+from pool.core.fleet import BLOCKER, Fleet, of_views
 from pool.core.period import Period
 from pool.core.placement_field import Field, field
 from pool.core.placement_mode import SWITCH
@@ -36,8 +37,8 @@ class Shortfall:
     those of the best node. `counts`: every GPU once, by the first that keeps it
     out: node, no_such_model, wrong_use, no_such_profile, no_such_sharing,
     not_enforced, too_small, memory_unknown; what makes it unusable (unknown,
-    frozen, ...); busy, media, limit, other_user, memory_full, compute_full,
-    shares_full, other_mode, node_full (its node has too little cpu or memory left);
+    frozen, ...); blocked (only what is not booked is in the way), busy, media,
+    limit, other_user, memory_full, compute_full, shares_full, other_mode, node_full (its node has too little cpu or memory left);
     imex_not_ready (has room, but its node reaches no other); same_node, other_domain, other_block
     (has room, but other places have more together); or room.
     """
@@ -72,6 +73,9 @@ def _short(here: Field) -> Shortfall:
     with_room = here.count > 0
     among = with_room & (here.reach.key == best)
     counts = Counter(here.words[code] for code in here.why[~with_room].tolist())
+    for place in _only_blocked(here):
+        counts[here.words[here.why[place]]] -= 1
+        counts["blocked"] += 1
     counts["room"] = int(among.sum())
     elsewhere = with_room & ~among
     if isinstance(here.ask, GpuAsk) and here.ask.same_nvlink_domain:
@@ -86,6 +90,19 @@ def _short(here: Field) -> Shortfall:
         int(offered.max(initial=0)),
         {word: number for word, number in counts.items() if number},
     )
+
+
+def _only_blocked(here: Field) -> Iterator[int]:
+    """Places that would have room but for what is there without being booked."""
+    rows = here.fleet.rows()
+    for gpu_id in sorted(set(rows["gpu"][rows["blocker"]].tolist())):
+        place = here.fleet.places[gpu_id]
+        if here.count[place] or not here.offered[place]:
+            continue
+        gpu = here.fleet.view(gpu_id, fleets.instant(here.now), here.period)
+        booked = tuple(one for one in gpu.busy if one.tenancy != BLOCKER)
+        if room(replace(gpu, busy=booked), here.sort_at(place).fit, here.period).why is None:
+            yield place
 
 
 def _elsewhere(ask: Ask) -> str:

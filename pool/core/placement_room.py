@@ -33,6 +33,9 @@ class Use(StrEnum):
     AUTO = "auto"
 
 
+#: `Busy.tenancy` of what is there without being booked.
+BLOCKER = "blocker"
+
 #: What an ask gets on one GPU: a profile, a portion, or (None) the whole of it.
 Fit = Profile | Portion | None
 

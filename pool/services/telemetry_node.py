@@ -11,8 +11,9 @@ from django.conf import settings
 
 from pool.core import health, observed, reported, wire
 from pool.core.health import Freshness, clean_int
-from pool.models import Node
-from pool.services import commands
+from pool.core.states import State
+from pool.models import Node, Reservation
+from pool.services import commands, events
 from pool.services.telemetry_desk import Desk
 
 #: What `note` changes of the node's row; the one who calls it saves.
@@ -54,6 +55,8 @@ def note(desk: Desk) -> bool:
     was_unknown, was_frozen = node.unknown_since is not None, node.agent_frozen
     if was_unknown != (after.unknown_since is not None) or was_frozen != report.frozen:
         desk.need_pool()
+    if node.boot_id not in ("", report.boot_id):
+        _note_boot(desk)
     returned = report.boot_id != node.boot_id or (was_unknown and after.unknown_since is None)
     returned = returned or (report.broker and not node.broker_ok)
     node.unknown_since, node.good_reports = after.unknown_since, after.good
@@ -67,6 +70,30 @@ def note(desk: Desk) -> bool:
     if was_frozen != report.frozen:
         _note_freeze(desk)
     return returned
+
+
+def _note_boot(desk: Desk) -> None:
+    """Each booking that was active there is told once: its programs are gone, and slices are made anew."""
+    node = desk.node
+    held = [one for there in desk.allocations.values() for one in there]
+    active = {one.reservation_id for one in held if one.reservation.state == State.ACTIVE}
+    if not active:
+        return
+    rows = Reservation.objects.filter(pk__in=active).order_by("pk")
+    desk.drafts.extend(
+        events.draft(
+            "reservation.node_booted",
+            actor=None,
+            now=desk.now,
+            label=f"node:{node.name}",
+            team_id=team_id,
+            pool_id=node.pool_id,
+            node_id=node.pk,
+            reservation_id=pk,
+            after={"node": node.name},
+        )
+        for pk, team_id in rows.values_list("pk", "team_id")
+    )
 
 
 def _note_more(desk: Desk) -> None:

@@ -14,6 +14,7 @@ from pool.core.states import State
 from pool.models import Blocker, Command, Gpu
 from pool.services import commands, settling
 from pool.services.telemetry_desk import Desk, layout_of
+from pool.services.telemetry_node import TELLS_MORE
 
 
 def settle(desk: Desk, *, returned: bool) -> None:
@@ -27,7 +28,7 @@ def settle(desk: Desk, *, returned: bool) -> None:
         if gpu is None:
             continue
         command = desk.commands.get(gpu.pk)
-        if command is not None and _is_done(command, one):
+        if command is not None and _is_done(desk, command, one):
             desk.need_pool()
             commands.settle([desk.commands.pop(gpu.pk).pk], desk.now)
         elif command is not None:
@@ -36,8 +37,13 @@ def settle(desk: Desk, *, returned: bool) -> None:
             _repair(desk, gpu, one)
 
 
-def _is_done(command: Command, one: Seen) -> bool:
-    return observed.settled(msgspec.convert(command.layout, wire.Layout), command.generation, one)
+def _is_done(desk: Desk, command: Command, one: Seen) -> bool:
+    return _settled(desk, msgspec.convert(command.layout, wire.Layout), command.generation, one)
+
+
+def _settled(desk: Desk, layout: wire.Layout, generation: int, one: Seen) -> bool:
+    """An agent whose wire knows of no resets is not waited for."""
+    return observed.settled(layout, generation, one, resets=desk.report.wire >= TELLS_MORE)
 
 
 def _note_trouble(desk: Desk, gpu: Gpu, command: Command, one: Seen, *, returned: bool) -> None:
@@ -111,7 +117,7 @@ def _repair(desk: Desk, gpu: Gpu, one: Seen) -> None:
     command = desk.commands.get(gpu.pk)
     if command is not None and not _is_not_taken(command, layout, one):
         return
-    if not observed.readable(layout, one) or observed.settled(layout, gpu.generation, one):
+    if not observed.readable(layout, one) or _settled(desk, layout, gpu.generation, one):
         return
     desk.need_pool()
     for anew in commands.reissue([gpu], desk.now):

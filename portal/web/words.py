@@ -92,6 +92,7 @@ VERBS: Mapping[str, Words] = {
     "reservation.restarted": _("Put at the head of the wait list"),
     "reservation.placed": _("Placed from the wait list"),
     "reservation.adopted": _("Adopted"),
+    "reservation.node_booted": _("Its node was booted: programs ended, slices are made anew"),
     "reservation.fault": _("Fault of its GPU"),
     "reservation.xid": _("Error of a program"),
     "reservation.hook": _("The site's own step was run"),

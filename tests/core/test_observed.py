@@ -317,6 +317,7 @@ def test_a_reset_that_is_wanted_is_done_before_an_empty_gpu_is_as_wanted() -> No
     wanted = wire.Layout(mig=False, reset=2)
     assert not observed.settled(wanted, 5, seen(mig=False, reset=1))
     assert observed.settled(wanted, 5, seen(mig=False, reset=2))
+    assert observed.settled(wanted, 5, seen(mig=False), resets=False)
     held_ = wire.Held(allocation=A, owner="x", profile=None, profile_id=None, start=0, size=8)
     busy = wire.Layout(mig=False, reset=2, held=(held_,))
     assert observed.settled(busy, 5, seen(mig=False, reset=1, held=(A,)))

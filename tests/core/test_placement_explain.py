@@ -47,21 +47,24 @@ def test_every_gpu_is_counted_once_by_what_keeps_it_out() -> None:
         gpu(1, use=Use.WHOLE),
         gpu(2, why="unknown"),
         gpu(3, why="frozen"),
-        gpu(4, busy=[wall(0, 8, span(0, 1))]),
+        gpu(4, busy=[taken(profile(H100, "7g.80gb"), 0, span(0, 1))]),
         gpu(5, busy=[taken(me, 0, span(0, 1))]),
         gpu(6, node="node-b"),
         gpu(7),
         replace(gpu(8), profiles=()),
         replace(gpu(9), usable=False),
+        gpu(10, busy=[wall(0, 8, span(0, None))]),
+        gpu(11, busy=[wall(0, 4, span(0, None)), taken(profile(H100, "3g.40gb"), 4, span(0, 1))]),
+        gpu(12, busy=[wall(0, 4, span(0, None)), taken(profile(H100, "7g.80gb"), 0, span(0, 1))]),
     ]
     ask = MigAsk("1g.10gb+me", models=(H100,), node="node-a", count=2)
     assert shortfall(pool, ask, span(0, 2)) == Shortfall(
         asked=2,
         free=1,
-        offered=3,
+        offered=6,
         counts={
-            "no_such_model": 1, "wrong_use": 1, "unknown": 1, "frozen": 1, "busy": 1, "media": 1, "node": 1,
-            "room": 1, "no_such_profile": 1, "unusable": 1,
+            "no_such_model": 1, "wrong_use": 1, "unknown": 1, "frozen": 1, "busy": 2, "blocked": 2,
+            "media": 1, "node": 1, "room": 1, "no_such_profile": 1, "unusable": 1,
         },
     )  # fmt: skip
 

@@ -97,10 +97,43 @@ def test_what_is_blocked_counts_and_not_what_was_booked(booked: Reservation) -> 
     allocate(booked, at=1.1)
 
 
+#: A share of the whole grid.
+SHARE = {
+    "size": 8,
+    "kind": "share",
+    "tenancy": SHARED,
+    "share_memory_mib": 1024,
+    "share_compute_pct": 0,
+    "share_limit_pct": 100,
+}
+
+
 def test_shares_overlap_one_another_and_nothing_else(booked: Reservation) -> None:
-    allocate(booked, 0, 8, tenancy=SHARED)
-    allocate(booked, 0, 8, tenancy=SHARED)
+    allocate(booked, **SHARE)
+    allocate(booked, **SHARE)
     refuses("allocation_no_overlap", booked, start=0, size=8)
+
+
+def test_one_mps_server_is_one_accounts_at_a_time(booked: Reservation) -> None:
+    allocate(booked, **SHARE, mps_user="lena")
+    allocate(booked, **SHARE, mps_user="lena")
+    refuses("allocation_one_mps_user", booked, **SHARE, mps_user="milo")
+    allocate(booked, **SHARE, mps_user="milo", at=1)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        SHARE | {"share_memory_mib": None},
+        SHARE | {"share_compute_pct": 101},
+        SHARE | {"share_limit_pct": 0},
+        {"share_memory_mib": 1024},
+        {"mps_user": "lena"},
+        {"tenancy": SHARED},
+    ],
+)
+def test_a_share_has_its_figures_and_nothing_else_has_any(booked: Reservation, odd: dict[str, Any]) -> None:
+    refuses("allocation_share", booked, **odd)
 
 
 def test_two_may_change_places_in_one_transaction(booked: Reservation) -> None:
@@ -149,7 +182,7 @@ def test_a_rectangle_has_two_sides_and_is_blocked_from_its_start(
 
 
 def test_a_tenancy_is_ones_own_or_shared(booked: Reservation) -> None:
-    refuses("allocation_tenancy", booked, tenancy=new_id())
+    refuses("allocation_share|allocation_tenancy", booked, tenancy=new_id())
 
 
 def test_what_is_clean_does_not_hold(booked: Reservation) -> None:

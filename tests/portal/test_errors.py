@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -30,8 +31,15 @@ def test_it_has_words_for_every_code_even_without_numbers(code):
 @pytest.mark.parametrize("code", sorted(TABLE))
 def test_it_says_the_numbers_when_they_are_known(code):
     for sentence in TABLE[code].sentences:
-        names = {part.split(")")[0] for part in str(sentence).split("%(")[1:]}
-        assert all(str(7) in str(sentence) % dict.fromkeys(names, 7) for _ in names)
+        asked = defaultdict(lambda: 7)
+        said = str(sentence % asked)
+        assert said
+        assert said.count("7") == len(asked)
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 booking stands in"), (3, "3 bookings stand in")])
+def test_it_counts_what_stands_in_the_way(count, said):
+    assert problem(Refusal(Code.WRONG_STATE, doing="adopt", count=count)).detail == f"{said} the way."
 
 
 def test_it_tells_asked_and_free_and_what_stands_in_the_way():

@@ -309,7 +309,7 @@ def test_one_that_runs_on_after_its_end_keeps_only_its_own_part(scene: Scene, wh
         assert of(scene.book(ShareAsk(memory_pct=40, guaranteed=10, limit=10))).wanted_at == NOON
         assert refused(Code.NO_CAPACITY, lambda: scene.book(SHARE))["counts"] == {"memory_full": 1}
     else:
-        assert refused(Code.NO_CAPACITY, lambda: scene.book(SHARE))["counts"] == {"busy": 1}
+        assert refused(Code.NO_CAPACITY, lambda: scene.book(SHARE))["counts"] == {"blocked": 1}
 
 
 def test_time_slicing_is_given_only_to_those_who_accept_it(scene: Scene) -> None:

@@ -104,3 +104,26 @@ def test_placing_where_somebody_else_manages_is_refused(cast: Cast, node: SimNod
     with pytest.raises(Refusal) as refused:
         book(cast)
     assert refused.value.code == Code.NO_CAPACITY
+
+
+def test_a_boot_is_told_once_to_each_booking_that_was_active(cast: Cast, node: SimNode) -> None:
+    book(cast)
+    active = book(cast)
+    node.follow()
+    later = book(cast)  # wanted, and not there yet
+    node.reboot()
+    node.send()
+    node.follow()
+    told = Event.objects.filter(verb="reservation.node_booted")
+    assert told.count() == 2
+    one = told.get(reservation_id=active.pk)
+    assert (one.actor_label, one.team_id, one.after) == ("node:node-1", active.team_id, {"node": "node-1"})
+    assert not told.filter(reservation_id=later.pk).exists()
+
+
+def test_the_first_boot_that_is_heard_of_is_no_news(cast: Cast, node: SimNode) -> None:
+    book(cast)
+    node.follow()
+    Node.objects.update(boot_id="")  # it has joined anew
+    node.send()
+    assert not Event.objects.filter(verb="reservation.node_booted").exists()

@@ -367,3 +367,16 @@ def test_an_end_while_frozen_is_settled_after_the_thaw(cast: Cast, node: SimNode
     inventory.freeze(actor=cast.otto, target="node", id="node-1", frozen=False, now=clock.now())
     node.follow()
     assert state_of(booked)[0] == "ended"
+
+
+def test_a_reset_is_not_waited_for_where_the_agent_knows_of_none(cast: Cast, node: SimNode) -> None:
+    Gpu.objects.update(reset=1)
+    booked = book(cast)
+    node.follow()
+    release(cast, booked)
+    node.follow()
+    assert Command.objects.filter(state="open").exists()
+    node.send(node.report(wire=1))
+    assert not Command.objects.filter(state="open").exists()
+    node.send()  # it was updated meanwhile, and is told again what it has not done
+    assert Command.objects.get(state="open").layout["reset"] == 1

@@ -92,7 +92,7 @@ def test_bookings_that_fit_nowhere_else_are_named(api, otto, lena, path):
     Blocker.objects.create(gpu=row.allocations.get().gpu, span=(2, 4), since=clock.now(), kind="foreign")
     told = problem(api(otto).post(path, BODY), 409, "wrong_state")
     assert told["reservations"] == [str(row.pk)]
-    assert "1 bookings stand in the way" in told["detail"]
+    assert "1 booking stands in the way." in told["detail"]
 
 
 def test_a_gpu_that_is_not_there_is_not_found(api, otto, path):

@@ -11,7 +11,7 @@ from django.test import Client
 
 from pool.core import wire
 from pool.core.shapes import GpuAsk
-from pool.models import Gpu, Reservation
+from pool.models import Gpu, Node, Reservation
 from pool.queries import clock
 from pool.services import inventory
 from tests.cast import Cast, SimNode, enrol_node
@@ -72,6 +72,16 @@ def test_nobody_waits_for_a_node_that_was_retired(node: SimNode, milos: Client) 
         page = page_of(milos.get(address))
         assert "retired" in page
         assert "Unknown since" not in page
+
+
+def test_how_shares_are_kept_apart_is_said_in_words(node: SimNode, milos: Client) -> None:
+    node.send(node.report(sharing=("mps", "timeslice")))
+    for address in ("/agents/", "/nodes/node-1/"):
+        page = page_of(milos.get(address))
+        assert "MPS, time slicing" in page
+        assert "timeslice" not in page
+    Node.objects.update(sharing_offered=[])
+    assert "MPS" not in page_of(milos.get("/agents/"))
 
 
 def test_an_unknown_node_or_gpu_does_not_exist(cast: Cast, milos: Client) -> None:

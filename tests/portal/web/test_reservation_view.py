@@ -61,7 +61,7 @@ def test_one_yet_to_start_is_told_that_it_goes_elsewhere(
 ) -> None:
     Reservation.objects.update(state="scheduled", started_at=None)
     Allocation.objects.update(wanted_at=None, ready_at=None)
-    for lost, said in ((False, "has had a fault since"), (True, "node-1 GPU 0, where it is to start, is lost:")):
+    for lost, said in ((False, "has had a fault since"), (True, "GPU 0, where it is to start, is lost:")):
         node.gpus[0].lost = lost
         xid(node, 48)
         page = page_of(milos.get(f"/reservations/{active.pk}/"))
