@@ -38,7 +38,8 @@ class Shortfall:
     out: node, no_such_model, wrong_use, no_such_profile, no_such_sharing,
     not_enforced, too_small, memory_unknown; what makes it unusable (unknown,
     frozen, ...); blocked (only what is not booked is in the way), busy, media,
-    limit, other_user, memory_full, compute_full, shares_full, other_mode, node_full (its node has too little cpu or memory left);
+    limit, other_user, memory_full, compute_full, shares_full, other_mode,
+    node_full (its node has too little cpu or memory left);
     imex_not_ready (has room, but its node reaches no other); same_node, other_domain, other_block
     (has room, but other places have more together); or room.
     """
