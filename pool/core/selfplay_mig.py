@@ -23,9 +23,11 @@ EACH, DECISIONS = 40, 12_000
 #: Slices asked for at once, as a multiple of those there are: where nothing is short, nothing is learnt.
 LOAD = 1.2
 #: What a point of slice-time is worth against a point of requests served.
-SLICE_TIME = 0.2
+SLICE_TIME = 0.1
 #: The evolution: generations, candidates in each, how many of them are followed, the first step.
-GENERATIONS, CANDIDATES, FOLLOWED, FIRST_STEP = 14, 14, 5, 0.3
+GENERATIONS, CANDIDATES, FOLLOWED, FIRST_STEP = 12, 14, 5, 0.3
+#: Climbs, by different chance; the last centres of each; how many times the requests they are proven on.
+CLIMBS, LAST, PROOF = 2, 4, 4
 #: How much of the variance a generation keeps.
 KEEPS = 0.7
 
@@ -83,11 +85,13 @@ def choose_slices(
     table = Table(grid, tuple(kinds))
     dice = np.random.default_rng(seed)
     gpus = max(1, min(gpus, MOST_GPUS))
-    by_rule = weighed(kinds, grid, replace(mix.slices, weights=()))
-    at = np.array([np.log(mix.slices.power), np.log(mix.slices.horizon), *by_rule.values()])
+    by_rule = np.array(list(weighed(kinds, grid, replace(mix.slices, weights=())).values()))
     # Weights are looked for as parts of the largest, so that one step suits all.
-    at[2:] /= at[2:].max()
-    best = _evolve(table, at, gpus, dice)
+    begin = np.array([np.log(mix.slices.power), np.log(mix.slices.horizon), *(by_rule / by_rule.max())])
+    found = [begin]
+    for _ in range(CLIMBS):
+        found += _climb(table, begin, gpus, dice)
+    best = _best(table, np.array(found), gpus, dice)
     weights = best[2:] / np.abs(best[2:]).max()
     names = (kind.name for kind in kinds)
     chosen = sorted((name, round(float(weight), 4)) for name, weight in zip(names, weights, strict=True))
@@ -100,24 +104,37 @@ def choose_slices(
     return replace(mix, slices=slices)
 
 
-def _evolve(table: Table, at: Floats, gpus: int, dice: np.random.Generator) -> Floats:
-    """A short evolution strategy: the next generation is spread about the best of the last.
+def _climb(table: Table, at: Floats, gpus: int, dice: np.random.Generator) -> list[Floats]:
+    """An evolution strategy: the next generation is spread about the best of the last. Its last centres.
 
     Each generation sees streams of its own, so that what suited some by chance is lost again.
     """
-    requests = gpus * EACH
-    streams = max(1, round(DECISIONS / requests))
     step = np.full(len(at), FIRST_STEP)
     pull = np.log(FOLLOWED + 1) - np.log(np.arange(1, FOLLOWED + 1))
     pull /= pull.sum()
+    centres = []
     for _ in range(GENERATIONS):
-        asks = table.draw(dice, gpus, streams, requests)
         field = at + dice.standard_normal((CANDIDATES, len(at))) * step
-        served, slice_time = play(table, asks, np.exp(field[:, 0]), np.exp(field[:, 1]), field[:, 2:], gpus)
-        best = field[np.argsort(-(served + SLICE_TIME * slice_time), kind="stable")[:FOLLOWED]]
+        won = _won(table, field, DECISIONS, gpus, dice)
+        best = field[np.argsort(-won, kind="stable")[:FOLLOWED]]
         step = np.sqrt(KEEPS * step**2 + (1 - KEEPS) * (pull @ (best - at) ** 2))
         at = pull @ best
-    return at
+        centres.append(at)
+    return centres[-LAST:]
+
+
+def _best(table: Table, field: Floats, gpus: int, dice: np.random.Generator) -> Floats:
+    """The best of all, on many more requests than any was chosen on."""
+    best: Floats = field[_won(table, field, PROOF * DECISIONS, gpus, dice).argmax()]
+    return best
+
+
+def _won(table: Table, field: Floats, decisions: int, gpus: int, dice: np.random.Generator) -> Floats:
+    """[candidates] what each wins on new streams: requests and slice-time served."""
+    requests = gpus * EACH
+    asks = table.draw(dice, gpus, max(1, round(decisions / requests)), requests)
+    served, slice_time = play(table, asks, np.exp(field[:, 0]), np.exp(field[:, 1]), field[:, 2:], gpus)
+    return served + SLICE_TIME * slice_time
 
 
 def play(
