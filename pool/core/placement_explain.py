@@ -100,7 +100,7 @@ def _only_blocked(here: Field) -> Iterator[int]:
         place = here.fleet.places[gpu_id]
         if here.count[place] or not here.offered[place]:
             continue
-        gpu = here.fleet.view(gpu_id, fleets.instant(here.now), here.period)
+        gpu = here.fleet.view(gpu_id, fleets.instant(here.now) or here.period.start, here.period)
         booked = tuple(one for one in gpu.busy if one.tenancy != BLOCKER)
         if room(replace(gpu, busy=booked), here.sort_at(place).fit, here.period).why is None:
             yield place

@@ -88,7 +88,7 @@ def outlasting(field: Field, places: Ints) -> Floats:
 def switching(field: Field) -> Bools:
     """[places] where the mode has to change for the ask (placement_mode.switches)."""
     fleet = field.fleet
-    auto = fleet.use == _AUTO
+    auto: Bools = fleet.use == _AUTO
     if not auto.any():
         return auto
     on = fleet.on

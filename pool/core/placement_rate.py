@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +97,8 @@ def rated(rates: Rates, own: Own = ()) -> Spots:
     """All spots of a field, each with what one piece there costs."""
     found = [rates.of(sort, places) for sort, places in rates.field.fitting()]
     if not found:
-        return Spots(**{name: np.empty(0, dtype=np.int64) for name in Spots.__dataclass_fields__})
+        nothing: Any = np.empty(0, dtype=np.int64)
+        return Spots(**dict.fromkeys(Spots.__dataclass_fields__, nothing))
     columns = {name: np.concatenate([getattr(p, name) for p in found]) for name in Spots.__dataclass_fields__}
     return _staying(rates.field.fleet, Spots(**columns), own)
 
