@@ -152,7 +152,8 @@ def test_instants_are_within_the_years_that_can_be_asked_for() -> None:
 
 @given(st.datetimes(datetime(1971, 1, 1), datetime(2998, 1, 1), timezones=st.timezones()))  # noqa: DTZ001
 def test_an_instant_survives_being_written_and_read(instant: datetime) -> None:
-    assert parse_instant(instant.astimezone(UTC).isoformat(), "/start") == instant
+    # In UTC, since Python calls two zones' readings of an hour that comes twice never equal.
+    assert parse_instant(instant.astimezone(UTC).isoformat(), "/start") == instant.astimezone(UTC)
 
 
 @example("2027-10-31T09:00:00." + "9" * 12 + "Z")

@@ -257,7 +257,7 @@ def test_it_says_which_ledger_is_full() -> None:
     assert why(held(1, 95, span(0, 1))) == {"compute_full": 1}
     assert why(held(1, 1, span(0, 1)), most=1) == {"shares_full": 1}
     assert why(held(1, 1, span(0, 1), "you"), sharing=Sharing.MPS, one_user=True) == {"other_user": 1}
-    assert why(wall(0, 8, span(0, None))) == {"busy": 1}
+    assert why(wall(0, 8, span(0, None))) == {"blocked": 1}
     assert why(gib=4) == {"too_small": 1}
 
 
