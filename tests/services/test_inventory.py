@@ -257,7 +257,7 @@ def test_the_use_does_not_change_under_a_booking_of_next_week(cast: Cast, node: 
 
 
 def test_an_unknown_use_is_refused(cast: Cast, node: SimNode) -> None:
-    refused(Code.INVALID, inventory.set_use, actor=cast.otto, gpus=[node.gpus[0].uuid], use="auto")
+    refused(Code.INVALID, inventory.set_use, actor=cast.otto, gpus=[node.gpus[0].uuid], use="nothing")
 
 
 # --- Freeze --------------------------------------------------------------------------
