@@ -7,6 +7,8 @@ takes it; a later run of the lane stores it. A worker that ends forgets it, and 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 from datetime import datetime, timedelta
 
@@ -30,6 +32,8 @@ LOOK_BACK = timedelta(days=90)
 MOST = 20_000
 #: From fewer asks nothing is learnt: the prior knows better.
 LEAST = 50
+#: As nice(1) counts.
+LEAST_URGENT = 19
 
 
 class Lesson(threading.Thread):
@@ -43,6 +47,9 @@ class Lesson(threading.Thread):
         self._given = (asks, known, before)
 
     def run(self) -> None:
+        if sys.platform == "linux":  # where a thread has a priority of its own
+            # Tens of seconds of a core, which whoever waits for an answer needs more.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LEAST_URGENT)
         try:
             self.mix = lesson(*self._given)
         except Exception as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -58,6 +61,23 @@ def test_it_learns_beside_the_lane_and_stores_in_a_later_run(scene: Scene, lesso
     row = PoolMix.objects.get()
     assert (row.pool_id, row.at, from_json(row.mix)) == (scene.pool.pk, NOON, learn(()))
     assert mixes.policy(scene.pool.pk).mix == learn(())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a thread has a priority of its own")
+def test_it_gives_way_to_whoever_waits_for_an_answer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.book()
+    scene.book()
+    urgency: list[int] = []
+
+    def quick(*given: object) -> Mix:
+        urgency.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return learn(())
+
+    monkeypatch.setattr(learning, "lesson", quick)
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    go_on()
+    assert urgency == [learning.LEAST_URGENT]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
 
 def test_too_few_asks_teach_nothing(scene: Scene, lessons: list[Any]) -> None:
