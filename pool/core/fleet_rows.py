@@ -26,11 +26,13 @@ NEVER = 2**63 - 1
 ALWAYS = -(2**63)
 
 #: One thing on a GPU. Times are microseconds since 1970 (`micros`), half-open. `start` to `end` is what the
-#: GPU is blocked for, `since` to `until` the reservation's own period. `mask` is its span.
+#: GPU is blocked for, `since` to `until` when it counts in quota: its own period, up to its recall.
+#: `mask` is its span.
 #: `profile` -1: not an instance; `media` is a code of MEDIA; `memory` and `compute` are what a share
 #: takes (MiB, percent; memory 0: no share) and `limit` its most; `account` is a number for whose MPS
 #: server it needs (`Fleet.accounts`; 0: anybody's). `cpu` and `ram` are of the node (thousandths, MiB).
 #: `charge` is in thousandths of a GPU. `reservation` is two halves of its id. `klass` is a code of CLASSES.
+#: `created` is when it was booked; `firm`: what of it is borrowed cannot be taken back.
 #: `moved`: it may still go elsewhere, because it has not been on the GPU, and its reservation is scheduled.
 ROW = np.dtype(
     [
@@ -55,6 +57,9 @@ ROW = np.dtype(
         ("owner", "i8"),
         ("team", "i8"),
         ("reservation", "i8", (2,)),
+        ("created", "i8"),
+        ("firm", "?"),
+        ("priority", "i2"),
     ]
 )
 #: What the code in `media` means: a mig.Media, or (0) that it takes part in no media rule.

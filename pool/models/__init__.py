@@ -8,7 +8,8 @@ from pool.models.faults import Fault, Outage
 from pool.models.idempotency import IdempotencyKey
 from pool.models.inventory import Blocker, Gpu, GpuMark, GpuState, JoinCode, Node, NodeToken, Pool, PoolMix
 from pool.models.lanes import ClockOffset, Lane, SetAside
-from pool.models.quota import QuotaLine
+from pool.models.notices import OutboxMessage
+from pool.models.quota import QuotaComment, QuotaGrant, QuotaLine, QuotaRequest
 from pool.models.reservations import Allocation, Reservation
 from pool.models.teams import Membership, Team, User
 from pool.models.tokens import Token
@@ -30,9 +31,13 @@ __all__ = [
     "Node",
     "NodeToken",
     "Outage",
+    "OutboxMessage",
     "Pool",
     "PoolMix",
+    "QuotaComment",
+    "QuotaGrant",
     "QuotaLine",
+    "QuotaRequest",
     "Reservation",
     "SetAside",
     "Team",

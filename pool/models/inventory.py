@@ -18,11 +18,20 @@ class Pool(models.Model):
     many shares a GPU takes; after how long a lost GPU's bookings go elsewhere,
     and when a GPU that was faulty may come back by itself. `block_sizes` are the
     levels of its tree of blocks: how many nodes an aggregate has, smallest first.
+
+    Of borrowing: what is recalled has `notice_seconds`, and at least `min_run_seconds`
+    since its start. Above `approve_above_milli` a booking needs an approver; None: none does.
+    `late_release_price`: unused hours given back late cost something. Past use counts half
+    after `half_life_hours`. `defragment`: what is done with a plan for it.
     """
 
     class OverMemory(models.TextChoices):
         WARN = "warn"
         END = "end"
+
+    class Defragment(models.TextChoices):
+        OFF = "off"
+        APPLY = "apply"
 
     class Foreign(models.TextChoices):
         LOOK = "look"
@@ -47,6 +56,12 @@ class Pool(models.Model):
     auto_return = models.BooleanField(default=False)
     good_probes = models.PositiveSmallIntegerField(default=5)
     block_sizes = models.JSONField(default=list, blank=True)
+    notice_seconds = models.PositiveIntegerField(default=300)
+    min_run_seconds = models.PositiveIntegerField(default=600)
+    approve_above_milli = models.PositiveIntegerField(null=True, blank=True)
+    late_release_price = models.BooleanField(default=False)
+    half_life_hours = models.PositiveIntegerField(default=168)
+    defragment = models.CharField(max_length=8, choices=Defragment.choices, default=Defragment.OFF)
     version = models.PositiveIntegerField(default=1)
 
     def __str__(self) -> str:

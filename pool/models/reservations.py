@@ -31,6 +31,13 @@ class Reservation(models.Model):
     when it cannot be taken back, once that was announced. `hold_until` is when a held
     one is let go, if nobody has booked it. `imex_channel` is the one channel of one whose
     GPUs are on several nodes of an NVLink domain.
+
+    `preemptible`: what of it is borrowed may be taken back, at `recall_at` once that is
+    settled, for `recall_for`; before it the processes get `preempt_signal` and
+    `preempt_grace_s`. `window` is when one that waits may lie, `partial_ok`: fewer pieces will do,
+    `asks_first`: what it is offered is held until its owner accepts (`from_wait`).
+    `approve_by` is when a pending one lapses. `retained_milli_hours` is the price of giving
+    it back late; NULL: nothing was decided.
     """
 
     class Visibility(models.TextChoices):
@@ -62,6 +69,25 @@ class Reservation(models.Model):
     hold_until = models.DateTimeField(null=True, blank=True)
     imex_channel = models.PositiveSmallIntegerField(null=True, blank=True)
     notice_why = models.CharField(max_length=40, default="", blank=True)
+    preemptible = models.BooleanField(default=True)
+    priority = models.PositiveSmallIntegerField(default=50)
+    preempt_signal = models.CharField(max_length=10, default="", blank=True)
+    preempt_grace_s = models.PositiveIntegerField(null=True, blank=True)
+    recall_at = models.DateTimeField(null=True, blank=True)
+    recall_for = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="recalls"
+    )
+    window = DateTimeRangeField(null=True, blank=True)
+    waiting_since = models.DateTimeField(null=True, blank=True)
+    partial_ok = models.BooleanField(default=False)
+    asks_first = models.BooleanField(default=False)
+    from_wait = models.BooleanField(default=False)
+    justification = models.TextField(max_length=4000, default="", blank=True)
+    approve_by = models.DateTimeField(null=True, blank=True)
+    decided_by = models.ForeignKey(
+        "pool.User", null=True, blank=True, on_delete=models.PROTECT, related_name="decided_reservations"
+    )
+    retained_milli_hours = models.PositiveIntegerField(null=True, blank=True)
     version = models.PositiveIntegerField(default=1)
 
     #: No column: whether this row answers an Idempotency-Key that was used before.
@@ -84,6 +110,17 @@ class Reservation(models.Model):
             ),
             models.Index(fields=["pool"], condition=Q(state=State.STARTING), name="reservation_starting"),
             models.Index(
+                fields=["pool", "recall_at"],
+                condition=Q(recall_at__isnull=False),
+                name="reservation_recalled",
+            ),
+            models.Index(
+                fields=["pool", "approve_by"],
+                condition=Q(state=State.PENDING_APPROVAL),
+                name="reservation_to_approve",
+            ),
+            models.Index("team", F("period__endswith"), name="reservation_of_team_until"),
+            models.Index(
                 fields=["pool", "waiting_order"], condition=Q(state=State.WAITING), name="reservation_waiting"
             ),
         ]
@@ -91,7 +128,13 @@ class Reservation(models.Model):
             models.CheckConstraint(condition=Q(period__isempty=False), name="reservation_period_not_empty"),
             models.CheckConstraint(condition=Q(state__in=[s.value for s in State]), name="reservation_state"),
             models.UniqueConstraint(
-                fields=["booked_by"], condition=Q(state=State.HELD), name="reservation_one_hold"
+                fields=["booked_by"],
+                condition=Q(state=State.HELD, from_wait=False),
+                name="reservation_one_hold",
+            ),
+            models.CheckConstraint(condition=Q(priority__lte=100), name="reservation_priority"),
+            models.CheckConstraint(
+                condition=Q(recall_at=None) | Q(preemptible=True), name="reservation_recalled_if_preemptible"
             ),
         ]
 

@@ -49,7 +49,7 @@ SELECT id, jsonb_hash_extended(profiles, 0), profiles::text FROM pool_gpu WHERE 
 _ROWS = """
 COPY (
     SELECT alloc.gpu_id, lower(alloc.blocked), coalesce(upper(alloc.blocked), 'infinity'),
-        lower(booked.period), coalesce(upper(booked.period), 'infinity'),
+        lower(booked.period), coalesce(least(upper(booked.period), booked.recall_at), 'infinity'),
         lower(alloc.span), upper(alloc.span) - lower(alloc.span), coalesce(alloc.profile_id, -1),
         CASE WHEN alloc.profile_id IS NULL THEN 0 WHEN alloc.media_group IS NULL THEN 4
              WHEN alloc.media_group = 1 THEN 3 WHEN alloc.takes_media THEN 2 ELSE 1 END,
@@ -57,13 +57,15 @@ COPY (
         alloc.wanted_at IS NULL AND booked.state = 'scheduled', false,
         coalesce(alloc.share_memory_mib, 0), coalesce(alloc.share_compute_pct, 0::int2),
         coalesce(alloc.share_limit_pct, 0::int2), coalesce(hashtextextended(alloc.mps_user, 0), 0),
-        alloc.cpu_milli, alloc.ram_mib, alloc.charge_milli, booked.owner_id, booked.team_id, booked.id
+        alloc.cpu_milli, alloc.ram_mib, alloc.charge_milli, booked.owner_id, booked.team_id, booked.id,
+        booked.created_at, NOT booked.preemptible, booked.priority
     FROM pool_allocation alloc {booked}
     WHERE alloc.holds AND {these}
     UNION ALL
     SELECT alloc.gpu_id, '-infinity', 'infinity', '-infinity', 'infinity', lower(alloc.span),
         upper(alloc.span) - lower(alloc.span), -1, 0, 0, false, true, 0, 0::int2, 0::int2, 0::int8,
-        0, 0, 0, 0::int8, 0::int8, '00000000-0000-0000-0000-000000000000'::uuid
+        0, 0, 0, 0::int8, 0::int8, '00000000-0000-0000-0000-000000000000'::uuid,
+        '-infinity', true, 0::int2
     FROM pool_blocker alloc JOIN pool_gpu gpu ON gpu.id = alloc.gpu_id
     WHERE {these} AND NOT (gpu.use = 'share' AND alloc.kind = 'overrun' AND EXISTS (
         SELECT FROM pool_allocation late JOIN pool_reservation over ON over.id = late.reservation_id
@@ -103,8 +105,11 @@ _SENT = (
     ("owner", ">i8"),
     ("team", ">i8"),
     ("reservation", ">i8", (2,)),
+    ("created", ">i8"),
+    ("firm", "?"),
+    ("priority", ">i2"),
 )
-TIMES = ("start", "end", "since", "until")
+TIMES = ("start", "end", "since", "until", "created")
 _HEADER, _TRAILER = 19, 2
 #: PostgreSQL counts from 2000, in microseconds.
 EPOCH = 946_684_800_000_000
