@@ -75,7 +75,12 @@ def _to(*states: State) -> frozenset[State]:
 TRANSITIONS: Mapping[State, frozenset[State]] = MappingProxyType(
     {
         State.HELD: _to(
-            State.PENDING_APPROVAL, State.SCHEDULED, State.STARTING, State.CANCELLED, State.EXPIRED
+            State.PENDING_APPROVAL,
+            State.WAITING,
+            State.SCHEDULED,
+            State.STARTING,
+            State.CANCELLED,
+            State.EXPIRED,
         ),
         State.PENDING_APPROVAL: _to(
             State.SCHEDULED, State.STARTING, State.DENIED, State.CANCELLED, State.EXPIRED
@@ -163,6 +168,16 @@ class Reason(StrEnum):
     #: waiting: nothing is free for it; scheduled elsewhere when its node went unknown.
     NO_CAPACITY = "no_capacity"
     NO_QUOTA = "no_quota"
+    #: waiting: it could only borrow, and what others have is not lent.
+    NOT_LENT = "not_lent"
+    #: waiting: a team waits for what it is guaranteed, so nobody borrows meanwhile.
+    BORROWING_STOPPED = "borrowing_stopped"
+    #: waiting: it would fit, but would delay the one before it.
+    NOT_ITS_TURN = "not_its_turn"
+    #: waiting: the earliest time that its owner named has not come.
+    NOT_YET = "not_yet"
+    #: waiting: it was offered, and nobody accepted in time.
+    OFFER_LAPSED = "offer_lapsed"
     #: ending, preempted: its borrowed capacity was wanted back.
     RECLAIMED = "reclaimed"
     #: ending, preempted, waiting: the quota under it was lowered.

@@ -9,7 +9,7 @@ from pool.core.states import HOLDING, TERMINAL, TRANSITIONS, Reason, State, move
 
 #: The whole table again, as words: state -> what may follow.
 EXPECTED = {
-    "held": "pending_approval scheduled starting cancelled expired",
+    "held": "pending_approval waiting scheduled starting cancelled expired",
     "pending_approval": "scheduled starting denied cancelled expired",
     "waiting": "held pending_approval scheduled starting cancelled expired",
     "scheduled": "starting waiting cancelled preempted expired failed",
