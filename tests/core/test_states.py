@@ -65,9 +65,9 @@ def _reachable(state: State) -> set[State]:
     return seen
 
 
-def test_only_a_start_that_has_not_happened_goes_back_to_the_wait_list() -> None:
+def test_only_what_has_not_begun_goes_back_to_the_wait_list() -> None:
     before = {old for old in State if State.WAITING in TRANSITIONS[old]}
-    assert before == {State.SCHEDULED, State.STARTING}
+    assert before == {State.HELD, State.SCHEDULED, State.STARTING}
 
 
 def test_what_holds_a_gpu_leaves_it_through_ending_or_by_losing_it() -> None:
