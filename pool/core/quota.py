@@ -8,12 +8,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from pool.core.errors import Code, Refusal
 from pool.core.period import Period
+from pool.core.quota_lines import NO_LIMITS, Grant, Limits, Line, Unit
+
+__all__ = [
+    "NO_LIMITS",
+    "WHOLE",
+    "Grant",
+    "Limits",
+    "Line",
+    "Unit",
+    "Use_",
+    "charge_milli",
+    "check",
+    "closed",
+    "left",
+    "peak",
+]
 
 #: One whole GPU.
 WHOLE = 1000
@@ -31,16 +46,6 @@ class Use_(NamedTuple):
 
     period: Period
     milli: int
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A team's quota in one pool, for one GPU model or (None) for any."""
-
-    id: int
-    model: str | None
-    guaranteed_milli: int
-    cap_milli: int
 
 
 def peak(uses: Iterable[tuple[Period, int]], within: Period) -> int:
