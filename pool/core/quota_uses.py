@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from pool.core.fleet import Fleet
 from pool.core.fleet_rows import Bools, Ints
@@ -30,8 +31,8 @@ class Uses:
     reservation: Ints
 
     @classmethod
-    def of(cls, fleet: Fleet, within: Period) -> Uses:
-        """Of what is on a whole pool."""
+    def of(cls, fleet: Fleet, within: Period, without: UUID | None = None) -> Uses:
+        """Of what is on a whole pool; `without` leaves out one reservation."""
         raise NotImplementedError
 
     def __len__(self) -> int:

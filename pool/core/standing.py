@@ -63,7 +63,7 @@ class Booking:
 
 
 class Loan(NamedTuple):
-    """So much of a booking is borrowed over this period: within the teams above ("siblings"), or from "others"."""
+    """So much of a booking is borrowed over this period: within the teams above, or from others."""
 
     period: Period
     milli: int
@@ -81,7 +81,7 @@ class Unused(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A team at an instant: `used` milli of its own work, `inside` its own guarantee; the rest is borrowed."""
+    """A team at an instant: `used` by its own work, `inside` its own guarantee; the rest is borrowed."""
 
     used: int
     inside: int
