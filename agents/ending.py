@@ -1,5 +1,7 @@
 """Ends what still runs for a stay that is over: SIGTERM, grace, and SIGKILL where the pool allows it.
 
+What is to be taken back soon gets the signal before that its owner asked for, once.
+
 The same for a share that takes too much memory, for foreign use, and after an error that cost an
 application its memory. It signals only what the report before showed, and only what is allowed now.
 """
@@ -22,7 +24,7 @@ from agents.happened import Log
 from agents.record import Ledger
 from agents.signals import Outcome, Seen
 from agents.stays import Stays
-from pool.core.wire import Process, ShareSeen, Stay
+from pool.core.wire import SIGNALS, Process, ShareSeen, Stay
 
 log = logging.getLogger("agents.ending")
 
@@ -37,7 +39,10 @@ NO_SHARES: Mapping[str, Sequence[ShareSeen]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A process that is to go, and why: over, memory, foreign or xid. `kill`: SIGKILL if it does not."""
+    """A process that is to go, and why: over, memory, foreign, xid, or recalled (soon).
+
+    `kill`: SIGKILL if it does not.
+    """
 
     process: Process
     gpu: str
@@ -80,6 +85,7 @@ class Ending:
         self._over_since: dict[str, float] = {}
         self._foreign_since: dict[Key, float] = {}
         self._broken: set[Key] = set()
+        self._warned: set[tuple[Key, str]] = set()  # processes, and for which allocation
 
     def step(self, gpus: Sequence[Gpu], shares: Mapping[str, Sequence[ShareSeen]] = NO_SHARES) -> None:
         """Signal what is due: stays that are ending, shares over their memory, foreign use where the pool
@@ -94,6 +100,7 @@ class Ending:
             for gpu in gpus:
                 if not gpu.lost and self._ledger.forbidden(gpu.uuid) is None:
                     due.update({key: one for one in self._due(gpu) if (key := _key(one.process))})
+                    self._warn(gpu)
             self._press(due)
             self._foreign_since = {key: at for key, at in self._foreign_since.items() if key in self._nobodys}
 
@@ -136,6 +143,23 @@ class Ending:
                 yield Due(one, gpu.uuid, "memory", policy.kill)
         if policy.foreign == "kill" and not booked(self._ledger.gpu(gpu.uuid), self._stays.on(gpu.uuid)):
             yield from self._foreign(gpu)
+
+    def _warn(self, gpu: Gpu) -> None:
+        """The signal that an owner asked for, to what is attributed to an allocation that is recalled."""
+        wanted = self._ledger.gpu(gpu.uuid).wanted
+        held = wanted.layout.held if wanted else ()
+        signals_of = {one.allocation: one.signal for one in held if one.phase == "checkpoint"}
+        for one in everything_on(gpu):
+            key, name = _key(one), signals_of.get(one.allocation or "", "")
+            if (
+                key is None
+                or one.system
+                or name not in SIGNALS
+                or (key, one.allocation or "") in self._warned
+            ):
+                continue
+            self._warned.add((key, one.allocation or ""))
+            self._signal(Due(one, gpu.uuid, "recalled", False), signal.Signals[name])
 
     def _is_over(self, allocation: str | None) -> bool:
         stay = self._stays.of(allocation) if allocation else None

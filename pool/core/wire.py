@@ -28,6 +28,8 @@ NODE_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 APPLY_TASK = "gpupool.apply"
 
 Phase = Literal["run", "checkpoint", "end"]
+#: What a holder may ask for as the word that its slice is taken back.
+SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGTERM")
 #: How shares of a GPU are kept apart: by the driver, by a library, or not at all.
 Sharing = Literal["mps", "hami", "timeslice"]
 #: How a holder gets a slice, and nobody else.
@@ -54,6 +56,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     `profile_id` is None for the whole GPU and for a `share` of it; then start 0
     and size = grid. `users` are the accounts on the node whose processes are
     this holder's. `adopt`: an instance that is there already becomes ours.
+    `phase` checkpoint: it is to be taken back soon, and its processes get `signal`, once.
     """
 
     allocation: str
@@ -68,6 +71,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     team: str = ""
     users: tuple[str, ...] = ()
     adopt: bool = False
+    signal: str = ""
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from django.db.models import F
 from pool.core import wire
 from pool.core.shapes import ALL_PCT, Class
 from pool.core.states import State
-from pool.models import Allocation, Command, Gpu, Pool
+from pool.models import Allocation, Command, Gpu, Pool, Reservation
 from pool.queries import clock, stays
 from pool.queries import commands as queries
 from pool.services import broker
@@ -55,7 +55,7 @@ def reissue(gpus: Iterable[Gpu], now: datetime) -> list[Command]:
 def _issue(gpus: list[Gpu], now: datetime, *, again: bool) -> list[Command]:
     may = queries.commandable(gpu.pk for gpu in gpus)
     gpus = [gpu for gpu in gpus if gpu.pk in may and understood(gpu.use, may[gpu.pk].wire)]
-    wanted = layouts(gpus)
+    wanted = layouts(gpus, now)
     todo = [gpu for gpu in gpus if again or builtins(wanted[gpu.pk]) != gpu.wanted]
     if not todo:
         return []
@@ -80,8 +80,8 @@ def _issue(gpus: list[Gpu], now: datetime, *, again: bool) -> list[Command]:
     return made
 
 
-def layouts(gpus: Collection[Gpu]) -> dict[int, wire.Layout]:
-    """By GPU id, what each shall look like: all wanted allocations that are starting or active.
+def layouts(gpus: Collection[Gpu], now: datetime) -> dict[int, wire.Layout]:
+    """By GPU id, what each shall look like at `now`: all wanted allocations that are starting or active.
 
     A managed MIG GPU is in MIG mode even when it is empty. Where the node keeps
     others off what is held (DESIGN 3), a GPU without MIG takes no process while
@@ -96,7 +96,7 @@ def layouts(gpus: Collection[Gpu]) -> dict[int, wire.Layout]:
     held: dict[int, list[wire.Held]] = defaultdict(list)
     whole = rows.select_related("reservation__team", "reservation__owner")
     for row in whole.order_by("span", "id"):
-        held[row.gpu_id].append(_held(row))
+        held[row.gpu_id].append(_held(row, now))
     several = _several_users(gpus)
     return {gpu.pk: _layout(gpu, tuple(held.get(gpu.pk, ())), several) for gpu in gpus}
 
@@ -132,9 +132,10 @@ def _several_users(gpus: Collection[Gpu]) -> set[int]:
     return set(Pool.objects.filter(pk__in=asked, mps_multi_user=True).values_list("pk", flat=True))
 
 
-def _held(row: Allocation) -> wire.Held:
+def _held(row: Allocation, now: datetime) -> wire.Held:
     is_slice = row.kind == Allocation.Kind.MIG
     booked = row.reservation
+    warned = is_warned(booked, now)
     return wire.Held(
         allocation=str(row.pk),
         owner=chain(row),
@@ -147,7 +148,16 @@ def _held(row: Allocation) -> wire.Held:
         team=booked.team.name,
         users=stays.accounts(booked.owner.posix_name, booked.team.posix_name),
         adopt=row.adopted,
+        phase="checkpoint" if warned else "run",
+        signal=booked.preempt_signal if warned else "",
     )
+
+
+def is_warned(row: Reservation, now: datetime) -> bool:
+    """Whether it is time for the signal that its owner asked for: so long before it is taken back."""
+    if row.recall_at is None or not row.preempt_signal:
+        return False
+    return bool(row.recall_at - timedelta(seconds=row.preempt_grace_s or 0) <= now)
 
 
 def _share(row: Allocation) -> wire.Share:

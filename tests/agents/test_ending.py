@@ -347,3 +347,26 @@ def test_a_start_that_is_attributed_soon_is_no_alert(scene: Scene) -> None:
     scene.step(gpu(process()))
     scene.step(gpu(mine()), after=ALERT_S)
     assert scene.told("unattributed") == []
+
+
+# --- What is taken back -------------------------------------------------------
+
+
+def test_what_is_recalled_gets_the_signal_that_its_owner_asked_for_once(scene: Scene) -> None:
+    scene.hear(stay("a"))
+    scene.hold(held("a", phase="checkpoint", signal="SIGUSR1"))
+    seen = gpu(mine(), mine(200, system=True), mine(201, allocation="b"), process(202, user="bob"))
+    assert scene.step(seen) == [(100, signal.SIGUSR1)]
+    assert scene.step(seen, after=60) == []
+    assert [(one["signal"], one["why"], one["allocation"]) for one in scene.told("signal")] == [
+        (int(signal.SIGUSR1), "recalled", "a")
+    ]
+    scene.hear(stay("a", ending=True))
+    assert scene.step(seen) == [(100, TERM)]
+
+
+@pytest.mark.parametrize("more", [{"signal": "SIGUSR1"}, {"phase": "checkpoint", "signal": "SIGKILL"}])
+def test_nothing_else_is_a_word_before_the_end(scene: Scene, more: dict[str, Any]) -> None:
+    scene.hear(stay("a"))
+    scene.hold(held("a", **more))
+    assert scene.step(gpu(mine())) == []

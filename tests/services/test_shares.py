@@ -171,7 +171,7 @@ def test_what_was_foreign_use_before_is_told_as_such(scene: Scene) -> None:
     scene.book(SHARE)
     Allocation.objects.update(adopted=True)
     (gpu,) = Gpu.objects.select_related("node")
-    assert [held.adopt for held in commands.layouts([gpu])[gpu.pk].held] == [True]
+    assert [held.adopt for held in commands.layouts([gpu], NOON)[gpu.pk].held] == [True]
 
 
 def test_an_agent_of_the_version_before_is_told_nothing_of_shares(
