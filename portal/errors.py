@@ -16,7 +16,8 @@ from django.utils.translation import gettext_lazy as _
 
 from pool.core.errors import Code, Refusal
 from portal import statewords
-from portal.errortable import IN_THE_WAY, MAY_COME_BACK, NEVER_FITS, TABLE, DoorCode, Row
+from portal.askwords import in_full
+from portal.errortable import IN_THE_WAY, LARGEST_FITS, MAY_COME_BACK, NEVER_FITS, TABLE, DoorCode, Row
 from portal.fielderrors import field_sentence
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def _next_step(row: Row, code: Code | DoorCode, data: Mapping[str, Any]) -> str:
         waiting = MAY_COME_BACK & {kind for kind, n in (data.get("counts") or {}).items() if n}
         if data["asked"] > data["offered"] and not waiting:
             return str(NEVER_FITS)
+        if data.get("largest"):
+            return str(LARGEST_FITS)
     return str(row.next_step)
 
 
@@ -93,6 +96,8 @@ def _reasons(data: Mapping[str, Any]) -> list[str]:
     counts = data.get("counts") or {}
     kinds = [str(IN_THE_WAY[k]) % {"n": n} for k, n in counts.items() if n and k in IN_THE_WAY]
     lines = [str(_("GPUs: %(kinds)s.")) % {"kinds": ", ".join(kinds)}] if kinds else []
+    if data.get("largest"):
+        lines.append(str(_("This fits instead: %(what)s.")) % {"what": in_full(data["largest"])})
     if data.get("latest_end"):
         lines.append(str(_("It could last until %(at)s.")) % {"at": _shown("latest_end", data["latest_end"])})
     if data.get("first_time"):

@@ -89,6 +89,7 @@ MAY_COME_BACK = frozenset(
     | {"managed_elsewhere", "update_needed"}
 )
 NEVER_FITS = _("No other time helps. Ask for fewer or for something else, or ask an operator.")
+LARGEST_FITS = _("Book what fits instead, or choose another time.")
 
 TABLE: Mapping[str, Row] = {
     Code.MALFORMED: Row(

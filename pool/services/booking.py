@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING
 
 from django.db import DatabaseError
 
-from pool.core import placement
 from pool.core.errors import Code, Refusal
-from pool.core.period import Period
 from pool.core.shapes import Ask, Class
+from pool.core.terms import ORDINARILY, Terms
 from pool.models import Reservation
 from pool.queries import snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import grants, idempotency, locks, plans, wishes
+from pool.services import grants, idempotency, locks, plans, room, wishes
 from pool.services.idempotency import Claim
-from pool.services.plans import NoRoom, Plan, Wanted
+from pool.services.plans import NoRoom, Plan
 from pool.services.wishes import Asked, Wish
 
 if TYPE_CHECKING:
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How far behind its start a refusal looks for the first time that fits: near first, which is cheap.
-HORIZONS = (timedelta(hours=6), timedelta(days=2), timedelta(days=14))
 #: Tries that think without the lock, before one that decides under it.
 TRIES = 2
 #: How long a thread waits for the one before it; a booking never fails over it.
@@ -65,6 +62,7 @@ def book(
     now: datetime,
     claim: Claim | None = None,
     free_until: datetime | None = None,
+    terms: Terms = ORDINARILY,
 ) -> Reservation:
     """Grant `ask` for the whole time, all or nothing.
 
@@ -72,11 +70,11 @@ def book(
     name another `owner`, a username of the team. `restartable` None: where it is batch. `free_until`:
     placed where it could be extended until then, if there is such a place. A `claim` that was carried
     out before answers its first result (`replayed`). Refuses with NOT_FOUND, FORBIDDEN, INVALID,
-    NO_CAPACITY (asked, free, offered, counts, first_time), QUOTA_EXCEEDED (cap, used, asked),
+    NO_CAPACITY (asked, free, offered, counts, first_time, largest), QUOTA_EXCEEDED (cap, used, asked),
     KEY_REUSED, IN_PROGRESS, BUSY; then nothing is written.
     """
     what, when = (actor, team, pool, title, ask), (start, end, duration)
-    asked = Asked(*what, *when, klass, owner, visibility, restartable, now, free_until)
+    asked = Asked(*what, *when, klass, owner, visibility, restartable, now, free_until, terms=terms)
     return grant(asked, claim)
 
 
@@ -85,15 +83,22 @@ def grant(asked: Asked, claim: Claim | None) -> Reservation:
     done = _replayed(claim, asked.now)
     if done is None:
         try:
-            wish = wishes.check(asked)
-            with _turn(wish.pool.pk):
-                return _try(wish, claim)
+            return _granted(wishes.check(asked), claim)
         except Refusal:
             # The same request may have been carried out beside this one, and taken what is now missing.
             done = _replayed(claim, asked.now)
             if done is None:
                 raise
     return done
+
+
+def _granted(wish: Wish, claim: Claim | None) -> Reservation:
+    try:
+        with _turn(wish.pool.pk):
+            return _try(wish, claim)
+    except NoRoom as none:
+        # Nobody waits while it is found out what would fit instead, and when.
+        raise room.refusal(none.snap, wish.wanted, wish.pool, team_id=wish.team.pk) from None
 
 
 @contextmanager
@@ -126,10 +131,10 @@ def _try(wish: Wish, claim: Claim | None) -> Reservation:
         snap = _snapshot(wish)
         try:
             found = plans.choose(snap, wish.wanted)
-        except (NoRoom, Refusal) as refusal:
+        except (NoRoom, Refusal):
             # A refusal stands only if the pool did not change while it was read.
             if snapshot.change_of(wish.pool.pk) == snap.change:
-                raise _said(refusal, wish) from None
+                raise
             continue
         try:
             return _confirm(wish=wish, claim=claim, seen=snap.change, found=found)
@@ -140,8 +145,6 @@ def _try(wish: Wish, claim: Claim | None) -> Reservation:
                 raise
     try:
         return _confirm(wish=wish, claim=claim, seen=None, found=[])
-    except NoRoom as refusal:
-        raise _said(refusal, wish) from None
     except DatabaseError as error:
         if not locks.lost_a_race(error):
             raise
@@ -186,31 +189,3 @@ def _snapshot(wish: Wish, gpu_ids: set[int] | None = None) -> Snapshot:
         gpu_ids=gpu_ids,
         whole_nodes=bool(ask.node_cpu_milli or ask.node_memory_mib),
     )
-
-
-def _said(refusal: NoRoom | Refusal, wish: Wish) -> Refusal:
-    if isinstance(refusal, Refusal):
-        return refusal
-    return no_room(refusal, wish.wanted, pool_id=wish.pool.pk, team_id=wish.team.pk, now=wish.now)
-
-
-def no_room(refusal: NoRoom, wanted: Wanted, *, pool_id: int, team_id: int, now: datetime) -> Refusal:
-    """NO_CAPACITY with the numbers of that reading, and the first later time at which the same fits.
-
-    Outside of any transaction: it may take tens of milliseconds.
-    """
-    first = None
-    usable = set(refusal.snap.fleet.id[refusal.snap.fleet.usable].tolist())
-    told = plans.no_capacity(refusal.snap, wanted, None)
-    if told.data["offered"] >= told.data["asked"]:
-        start, end = wanted.blocked.start, wanted.blocked.end
-        assert end is not None
-        for ahead in HORIZONS:
-            wide = Period(start, end + ahead)
-            later = snapshot.take(pool_id, wide, team_id=team_id, now=now, gpu_ids=usable)
-            first = placement.first_time(
-                later.gpus, wanted.ask, wanted.blocked, start + ahead, account=wanted.account
-            )
-            if first is not None:
-                break
-    return Refusal(told.code, **{**told.data, "first_time": first.isoformat() if first else None})

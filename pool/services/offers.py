@@ -11,28 +11,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pool.core import moves, offers, placement, smaller
+from pool.core import moves, offers
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.moves import Shift
-from pool.core.offers import Offer, Placed
+from pool.core.offers import Offer
 from pool.core.period import Period
-from pool.core.shapes import Ask, Class, ask_json
-from pool.queries import offers as queries
-from pool.queries import snapshot
+from pool.core.shapes import Ask, Class
 from pool.queries.moves import movable
 from pool.queries.snapshot import Snapshot
-from pool.services import plans, wishes
-from pool.services.plans import NoRoom, Wanted
+from pool.services import plans, room, wishes
+from pool.services.plans import NoRoom
 from pool.services.wishes import Asked, Wish
 
 if TYPE_CHECKING:
-    from pool.models import Pool, User
+    from pool.models import User
 
 #: Where no end of the window is said.
 WINDOW = timedelta(days=14)
 LONGEST_WINDOW = timedelta(days=31)
-#: How far behind the window the first time that fits is looked for.
-AHEAD = timedelta(days=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +69,13 @@ def find(
     )
     since = wish.wanted.period.start
     window = _window(since, end, duration)
-    snap = _reading(wish, window)
-    found = offers.offers(_search(snap, wish, window))
+    snap = room.reading(wish.wanted, wish.pool, wish.team.pk, window, now)
+    found = offers.offers(room.search(snap, wish.wanted, wish.pool, window))
     scrub = timedelta(seconds=wish.pool.scrub_seconds)
     told = tuple(_without_scrub(one, scrub) for one in found)
     if told:
         return Found(told, window, duration)
-    why = _why(snap, wish, window)
+    why = _why(snap, wish)
     shift = _shift(snap, wish) if why.code == Code.NO_CAPACITY else None
     return Found((), window, duration, why, shift)
 
@@ -107,35 +103,6 @@ def _window(since: datetime, end: datetime | None, duration: timedelta) -> Perio
     return Period(since, last)
 
 
-def _reading(wish: Wish, window: Period) -> Snapshot:
-    blocked = wishes.blocked(window, wish.pool)
-    return snapshot.take(wish.pool.pk, blocked, team_id=wish.team.pk, now=wish.now)
-
-
-def _search(snap: Snapshot, wish: Wish, window: Period) -> offers.Search:
-    wanted = wish.wanted
-    sought = queries.Sought(
-        wanted.ask, wanted.blocked, wishes.blocked(window, wish.pool), wanted.klass, wanted.account
-    )
-
-    def place(blocked: Period, free_until: datetime | None) -> Placed | None:
-        asked = at(wanted, blocked, wish.pool, free_until)
-        try:
-            plan = plans.choose(snap, asked)[0]
-        except (NoRoom, Refusal):
-            return None
-        return Placed(plan.picks, plan.cost)
-
-    return queries.search(snap, sought, place)
-
-
-def at(wanted: Wanted, blocked: Period, pool: Pool, free_until: datetime | None = None) -> Wanted:
-    """The same at another time, for which GPUs are `blocked`."""
-    assert blocked.end is not None
-    end = blocked.end - timedelta(seconds=pool.scrub_seconds)
-    return replace(wanted, period=Period(blocked.start, end), blocked=blocked, free_until=free_until)
-
-
 def _without_scrub(offer: Offer, scrub: timedelta) -> Offer:
     end, until, wished = offer.period.end, offer.extendable_until, offer.free_until
     assert end is not None
@@ -147,23 +114,11 @@ def _without_scrub(offer: Offer, scrub: timedelta) -> Offer:
     )
 
 
-def _why(snap: Snapshot, wish: Wish, window: Period) -> Refusal:
+def _why(snap: Snapshot, wish: Wish) -> Refusal:
     """What keeps it out at the beginning of the window, and the first time at which it fits later."""
     with suppress(NoRoom):
         try:
             plans.choose(snap, wish.wanted)
         except Refusal as refusal:
             return refusal
-    told = plans.no_capacity(snap, wish.wanted, None)
-    instead = smaller.largest(snap.fleet, wish.wanted.ask, lambda ask: _free(snap, wish.wanted, ask))
-    told.data["largest"] = None if instead is None else ask_json(instead)
-    if told.data["offered"] >= told.data["asked"]:
-        later = Period(window.start, window.start + max(AHEAD, wish.wanted.period.duration or AHEAD))
-        first = offers.soonest(_search(_reading(wish, later), wish, later))
-        told.data["first_time"] = first.isoformat() if first else None
-    return told
-
-
-def _free(snap: Snapshot, wanted: Wanted, ask: Ask) -> int:
-    """How many of this ask could be had instead, whatever the quota says."""
-    return placement.shortfall(snap.fleet, ask, wanted.blocked, account=wanted.account, now=snap.now).free
+    return room.refusal(snap, wish.wanted, wish.pool, team_id=wish.team.pk)

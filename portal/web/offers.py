@@ -46,11 +46,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """`refused` says why there is no line, `instead` what fits now; `moves`: how many would have to move."""
+    """`refused` says why there is no line, and what fits instead; `moves`: how many would have to move."""
 
     lines: tuple[Line, ...]
     refused: Problem | None
-    instead: str = ""
     moves: int = 0
 
 
@@ -75,11 +74,9 @@ def times(request: PageRequest, form: BookForm) -> Times:
         return Times((), problem(refusal))
     if found.refusal is None:
         return Times(tuple(_line(one) for one in found.offers), None)
-    largest = found.refusal.data.get("largest")
     return Times(
         lines=(),
         refused=problem(found.refusal),
-        instead=words.asked(largest) if largest else "",
         moves=len(found.shift.moves) if found.shift else 0,
     )
 

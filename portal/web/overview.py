@@ -19,12 +19,12 @@ from pool.queries import access, clock, inventory, reservations, teams
 from pool.queries.fragmentation import Figure, Now
 from pool.queries.inventory import CapacityRow
 from pool.queries.reservations import ReservationView
+from portal.askwords import asked
 from portal.htmx import PageRequest, render
 from portal.web import svg
 from portal.web.frame import page
 from portal.web.inventory import node_card
 from portal.web.tags import lasts
-from portal.web.words import asked
 
 if TYPE_CHECKING:
     from pool.models import Pool

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from pool.core.states import TERMINAL, State
 from pool.queries import troubles
 from pool.queries.reservations import AllocationView, ReservationView
+from portal import askwords
 from portal.web import connect_view, svg, words
 from portal.web.tags import slices
 
@@ -121,7 +122,7 @@ def line(row: Reservation) -> Line:
     return Line(
         id=row.pk,
         title=row.title,
-        what=words.asked(row.ask),
+        what=askwords.asked(row.ask),
         state=row.state,
         start=row.period.lower,
         end=row.period.upper,
@@ -137,7 +138,7 @@ def context(view: ReservationView, events: Iterable[Event], now: datetime) -> di
     shown = [_happened(event) for event in list(events)[-EVENTS:]]
     return {
         "r": view,
-        "what": words.asked(view.ask),
+        "what": askwords.in_full(view.ask),
         "over": over,
         "started": view.state not in BEFORE,
         "begun": view.state not in BEFORE and view.state != State.STARTING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
@@ -17,6 +17,7 @@ from pool.core.placement import Pick, Portion
 from pool.queries import snapshot
 from pool.queries.snapshot import Snapshot
 from pool.services import plans
+from pool.services import room as rooms
 from pool.services.plans import NoRoom, Wanted
 from portal.errors import problem
 from portal.web import svg, words
@@ -24,9 +25,6 @@ from portal.web.tags import gib
 
 if TYPE_CHECKING:
     from pool.models import Pool, Team
-
-#: How far ahead the first free time is looked for.
-HORIZON = timedelta(days=14)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def room(*, pool: Pool, team: Team, wanted: Wanted, starts_now: bool, now: datet
     try:
         plan, refusal = plans.choose(seen, wanted)[0], None
     except NoRoom:
-        plan, refusal = None, _no_room(pool, team, wanted, seen, now)
+        plan, refusal = None, rooms.refusal(seen, wanted, pool, team_id=team.pk)
     except Refusal as over_quota:
         plan, refusal = None, over_quota
     tone, headline, sentences = _verdict(seen, wanted, refusal)
@@ -77,16 +75,6 @@ def room(*, pool: Pool, team: Team, wanted: Wanted, starts_now: bool, now: datet
         headline=headline,
         sentences=sentences,
     )
-
-
-def _no_room(pool: Pool, team: Team, wanted: Wanted, seen: Snapshot, now: datetime) -> Refusal:
-    """The refusal that a booking would get, with the first time at which the same fits."""
-    assert wanted.blocked.end is not None
-    wide = Period(wanted.blocked.start, wanted.blocked.end + HORIZON)
-    later = snapshot.take(pool.pk, wide, team_id=team.pk, now=now)
-    horizon = wide.start + HORIZON
-    first = placement.first_time(later.gpus, wanted.ask, wanted.blocked, horizon, account=wanted.account)
-    return plans.no_capacity(seen, wanted, first)
 
 
 def _verdict(seen: Snapshot, wanted: Wanted, refusal: Refusal | None) -> tuple[str, str, tuple[str, ...]]:

@@ -7,7 +7,7 @@ never hidden.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
@@ -291,34 +291,3 @@ def share(memory_mib: int, guaranteed: int, limit: int) -> str:
     compute = f"{guaranteed} %" if guaranteed == limit else f"{guaranteed}–{limit} %"
     said = {"memory": f"{memory_mib / 1024:.4g} GiB", "compute": compute}
     return gettext("share of %(memory)s, %(compute)s compute") % said
-
-
-def asked(ask: Mapping[str, Any]) -> str:
-    """`2 × 1g.10gb`, `4 × H100-80GB`, `1 × GPU with 40 GiB`: what a stored ask wants."""
-    count, models = ask.get("count", 1), ask.get("models") or ()
-    if ask.get("kind") == "gpu":
-        name = " / ".join(models) or gettext("whole GPU")
-    elif ask.get("kind") == "share":
-        return f"{count} × {_share(ask, ' / '.join(models))}"
-    elif ask.get("profile"):
-        name = str(ask["profile"])
-    else:
-        name = gettext("MIG slice")
-    if ask.get("memory_mib"):
-        name = gettext("%(name)s with %(gib)s GiB") % {"name": name, "gib": f"{ask['memory_mib'] / 1024:.4g}"}
-    return f"{count} × {name}"
-
-
-def _share(ask: Mapping[str, Any], models: str) -> str:
-    """`share of H100-80GB with 8 GiB and 20 % compute`; `20–100 %` where more may be taken."""
-    name = gettext("share of %(model)s") % {"model": models} if models else gettext("share")
-    given = ask.get("memory_pct")
-    memory = f"{given} %" if given else f"{ask.get('memory_mib', 0) / 1024:.4g} GiB"
-    compute = ask.get("compute") or {}
-    least, most = compute.get("guaranteed", 0), compute.get("limit", 0)
-    part = f"{least} %" if least == most else f"{least}–{most} %"
-    return gettext("%(name)s with %(memory)s memory and %(compute)s compute") % {
-        "name": name,
-        "memory": memory,
-        "compute": part,
-    }

@@ -232,7 +232,7 @@ def test_another_browser_cannot_replay_a_key(node: SimNode, milos: Client, lena:
 
 def test_a_whole_ask_by_memory_reads_in_words() -> None:
     from pool.core.shapes import ask_json
-    from portal.web.words import asked
+    from portal.askwords import asked
 
     assert asked(ask_json(GpuAsk(("A100-40GB", "A30"), memory_mib=20 * 1024, count=2))) == (
         "2 × A100-40GB / A30 with 20 GiB"
@@ -377,7 +377,7 @@ def test_without_an_offer_it_is_said_why(node: SimNode, milos: Client) -> None:
 def test_what_would_fit_instead_is_said(node: SimNode, milos: Client) -> None:
     page = page_of(send(milos, offers="1", count="9"))
     assert "No room" in page
-    assert "Free at that time: 7 × 1g.10gb" in page
+    assert "This fits instead: 7 × 1g.10gb." in page
 
 
 def test_a_hold_that_has_lapsed_says_so(node: SimNode, milos: Client) -> None:
