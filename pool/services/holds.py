@@ -17,9 +17,10 @@ from pool.core.errors import Code, Refusal
 from pool.core.roles import Action
 from pool.core.shapes import Ask, Class
 from pool.core.states import Reason, State
+from pool.core.terms import ORDINARILY, Terms
 from pool.models import Reservation
 from pool.queries import access
-from pool.services import booking, commands, idempotency, locks, reservations, starts
+from pool.services import booking, commands, idempotency, locks, reservations, starts, turns
 from pool.services.idempotency import Claim
 from pool.services.wishes import Asked
 
@@ -48,13 +49,14 @@ def hold(
     now: datetime,
     claim: Claim | None = None,
     free_until: datetime | None = None,
+    terms: Terms = ORDINARILY,
 ) -> Reservation:
     """As `book`, but only set aside: until `hold_until`, which is in 5 minutes, or its own end.
 
     Refuses as `book` does, and with ONE_HOLD (reservation, hold_until) while its actor holds another.
     """
     what, when = (actor, team, pool, title, ask), (start, end, duration)
-    asked = Asked(*what, *when, klass, owner, visibility, restartable, now, free_until, LASTS)
+    asked = Asked(*what, *when, klass, owner, visibility, restartable, now, free_until, LASTS, terms)
     _let_go(actor, now)
     try:
         return booking.grant(asked, claim)
@@ -90,11 +92,13 @@ def _confirm(
         return idempotency.first_result(made)
     seen = access.reservation(actor, reservation_id)
     access.require(actor, Action.BOOK, seen.team)
-    if seen.booked_by_id != actor.pk:
+    if actor.pk not in _for_whom(seen):
         raise Refusal(Code.FORBIDDEN, action=Action.BOOK.value)
     pool = locks.pool(seen.pool_id)
     row = locks.reservation(reservation_id, version)
     _check_held(row, now)
+    if row.from_wait:
+        turns.accept(pool, row, now)
     reservations.schedule([row], now=now, actor=actor)
     if row.period.lower <= now:
         commands.issue(locks.gpus(starts.start(pool, [row], now)), now)
@@ -102,6 +106,11 @@ def _confirm(
     if claim:
         idempotency.keep(claim, resource=row.pk, now=now, status=200)
     return row
+
+
+def _for_whom(row: Reservation) -> tuple[int, ...]:
+    """Who may book it: whoever holds it; what the wait list offers, its owner, too."""
+    return (row.booked_by_id, row.owner_id) if row.from_wait else (row.booked_by_id,)
 
 
 def _check_held(row: Reservation, now: datetime) -> None:
@@ -114,7 +123,7 @@ def _check_held(row: Reservation, now: datetime) -> None:
 
 def _one_hold(actor: User) -> Refusal:
     """What its actor holds already; it may be gone by now, then the same can be asked again."""
-    held = Reservation.objects.filter(booked_by=actor, state=State.HELD).first()
+    held = Reservation.objects.filter(booked_by=actor, state=State.HELD, from_wait=False).first()
     if held is None or held.hold_until is None:
         return Refusal(Code.BUSY)
     return Refusal(Code.ONE_HOLD, reservation=str(held.pk), hold_until=held.hold_until.isoformat())
@@ -122,7 +131,7 @@ def _one_hold(actor: User) -> Refusal:
 
 def _let_go(actor: User, now: datetime) -> None:
     """The actor's hold that has lapsed, and that no lane has seen yet, is not in the way of a new one."""
-    rows = Reservation.objects.filter(booked_by=actor, state=State.HELD, hold_until__lte=now)
+    rows = Reservation.objects.filter(booked_by=actor, state=State.HELD, from_wait=False, hold_until__lte=now)
     for pk, pool_id in rows.values_list("pk", "pool"):
         _lapse(pk=pk, pool_id=pool_id, now=now)
 

@@ -39,6 +39,7 @@ from pool.services import (
     reservations,
     starts,
     telemetry,
+    turns,
     waiting,
 )
 
@@ -297,7 +298,8 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     """
     pool = locks.pool(pool_id)
     lapsed = list(_lapsed(pool_id, now).filter(pk__in=ids))
-    reservations.lapse(lapsed, Reason.HOLD_LAPSED, now=now)
+    reservations.lapse([row for row in lapsed if not row.from_wait], Reason.HOLD_LAPSED, now=now)
+    turns.lapse_offers([row for row in lapsed if row.from_wait], now=now)
     over = list(_over(pool_id, now).filter(pk__in=ids))
     reservations.lapse([row for row in over if row.state == State.SCHEDULED], now=now)
     touched = reservations.end(

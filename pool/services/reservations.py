@@ -27,6 +27,7 @@ from pool.services.extension import extend as extend
 from pool.services.holds import confirm as confirm
 from pool.services.holds import hold as hold
 from pool.services.idempotency import Claim
+from pool.services.waitlist import join as join
 
 if TYPE_CHECKING:
     from pool.models import User
@@ -106,14 +107,19 @@ def wait(rows: Sequence[Reservation], reason: Reason, *, now: datetime) -> None:
     note(rows, reason, now=now)
 
 
-def schedule(rows: Sequence[Reservation], *, now: datetime, actor: User) -> None:
-    """What was held is booked by whom it was held for."""
+def schedule(rows: Sequence[Reservation], *, now: datetime, actor: User | None) -> None:
+    """What was held is booked by whom it was held for; or what waited is given a later start."""
     _move(rows, State.SCHEDULED, Reason.BOOKED, now=now, actor=actor)
 
 
-def queue(row: Reservation, *, now: datetime) -> None:
-    """It could not start where it was to; it waits in the pool's line and holds nothing."""
-    _move([row], State.WAITING, Reason.NO_CAPACITY, now=now)
+def queue(row: Reservation, reason: Reason = Reason.NO_CAPACITY, *, now: datetime) -> None:
+    """It could not start where it was to, or let an offer lapse; it waits in line and holds nothing."""
+    _move([row], State.WAITING, reason, now=now)
+
+
+def offer(row: Reservation, *, now: datetime) -> None:
+    """What waited is held until its owner accepts."""
+    _move([row], State.HELD, Reason.OFFERED, now=now)
 
 
 def activate(rows: Sequence[Reservation], reason: Reason, *, now: datetime, label: str) -> None:

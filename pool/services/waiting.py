@@ -6,20 +6,23 @@ nothing and counts in no quota.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db.models import Min, QuerySet
+from django.db.models import F, Min, QuerySet
 from psycopg.types.range import TimestamptzRange
 
 from pool.core.errors import Refusal
 from pool.core.period import Period
+from pool.core.shapes import Ask, GpuAsk
 from pool.core.states import Reason, State
 from pool.models import Allocation, Pool, Reservation
 from pool.queries import snapshot
-from pool.services import events, grants, plans, reservations, starts, wishes
-from pool.services.plans import NoRoom, Plan
+from pool.services import events, grants, plans, reservations, starts, turns, wishes
+from pool.services.plans import NoRoom
+from pool.services.turns import Turn
 
 #: What has waited for so long is over.
 LONGEST = timedelta(days=7)
@@ -28,10 +31,12 @@ LONGEST = timedelta(days=7)
 _in_vain: dict[int, tuple[int, tuple[UUID, ...]]] = {}
 
 
-def restart(old: Reservation, since: datetime, *, now: datetime) -> Reservation | None:
+def restart(
+    old: Reservation, since: datetime, *, now: datetime, reason: Reason = Reason.GPU_LOST
+) -> Reservation | None:
     """What was left of `old` at `since` is a new reservation at the head of the line; None: too little was.
 
-    It is the same owner's, and asks for the same.
+    It is the same owner's, and asks for the same on the same terms. `reason`: what ended the old one.
     """
     left = None if old.period.upper is None else old.period.upper - since
     if left is not None and left < wishes.SHORTEST:
@@ -45,12 +50,18 @@ def restart(old: Reservation, since: datetime, *, now: datetime) -> Reservation 
         ask=old.ask,
         klass=old.klass,
         state=State.WAITING,
-        state_reason=Reason.GPU_LOST,
+        state_reason=reason,
         period=TimestamptzRange(now, None if left is None else now + left),
         created_at=now,
         charge_milli=old.charge_milli,
         visibility=old.visibility,
         restartable=old.restartable,
+        preemptible=old.preemptible,
+        priority=old.priority,
+        preempt_signal=old.preempt_signal,
+        preempt_grace_s=old.preempt_grace_s,
+        justification=old.justification,
+        waiting_since=now,
         continues=old,
         waiting_order=_head(old.pool_id),
     )
@@ -77,8 +88,8 @@ def queue_up(rows: Sequence[Reservation], *, now: datetime) -> None:
     for row in sorted(stuck, key=lambda row: (row.period.lower, row.pk), reverse=True):
         Allocation.objects.filter(reservation=row, wanted_at=None).delete()
         row.period = TimestamptzRange(now, row.period.upper)
-        row.waiting_order = _head(row.pool_id)
-        row.save(update_fields=["period", "waiting_order"])
+        row.waiting_order, row.waiting_since = _head(row.pool_id), now
+        row.save(update_fields=["period", "waiting_order", "waiting_since"])
         reservations.queue(row, now=now)
 
 
@@ -96,9 +107,18 @@ def _head(pool_id: int) -> int:
 
 
 def line(pool_id: int) -> QuerySet[Reservation]:
-    """Those who wait in this pool, first to last."""
-    rows = Reservation.objects.filter(pool=pool_id, state=State.WAITING)
-    return rows.select_related("team", "owner").order_by("waiting_order", "pk")
+    """Those who wait in this pool: what has a place before all others, then the oldest."""
+    rows = Reservation.objects.filter(pool=pool_id, state=State.WAITING).select_related("team", "owner")
+    return rows.order_by(F("waiting_order").asc(nulls_last=True), "waiting_since", "pk")
+
+
+def last_start(row: Reservation) -> datetime:
+    """The last instant at which one that waits could still be given, or offered, all of its time."""
+    if row.window is None:
+        latest: datetime = row.created_at + LONGEST
+        return latest
+    latest = row.window.upper - turns.length_of(row)
+    return latest - turns.LEAST_OFFER if row.asks_first else latest
 
 
 def next_tries(pool_id: int, now: datetime) -> list[UUID]:
@@ -106,71 +126,71 @@ def next_tries(pool_id: int, now: datetime) -> list[UUID]:
 
     Only the last while the pool is frozen, or has not changed since nothing was found.
     """
-    rows = list(line(pool_id).values_list("pk", "created_at"))
+    rows = list(line(pool_id))
     if not rows:
         return []
-    ids = [pk for pk, _ in rows]
-    turn = {pk for pk, since in rows if now - since >= LONGEST}
-    is_vain = _in_vain.get(pool_id) == (snapshot.change_of(pool_id), tuple(ids))
-    if not is_vain and not Pool.objects.filter(pk=pool_id, frozen=True).exists():
-        turn |= {ids[0], *starts.in_turn(ids[1:], starts.MOST_MOVES - 1, now)}
+    ids = [row.pk for row in rows]
+    turn = {row.pk for row in rows if now > last_start(row)}
+    open_ = [row.pk for row in rows if row.window is None or row.window.lower <= now]
+    is_vain = _in_vain.get(pool_id) == (snapshot.change_of(pool_id), tuple(open_))
+    if open_ and not is_vain and not Pool.objects.filter(pk=pool_id, frozen=True).exists():
+        turn |= {open_[0], *starts.in_turn(open_[1:], starts.MOST_MOVES - 1, now)}
     return [pk for pk in ids if pk in turn]
 
 
 def serve(pool: Pool, rows: Sequence[Reservation], now: datetime) -> set[int]:
     """Give each of these, in order, its whole time from now, where that fits; the GPUs to be commanded.
 
-    What has waited for too long is over.
+    What can no longer be had in time is over.
     """
-    late = [row for row in rows if now - row.created_at >= LONGEST]
+    late = [row for row in rows if now > last_start(row)]
     reservations.lapse(late, Reason.WAIT_LAPSED, now=now)
     touched: set[int] = set()
     for row in rows:
         if row.state == State.WAITING:
             touched |= _try(pool, row, now)
     if rows and not touched and not late:
-        _note_vain(pool, rows)
+        _note_vain(pool, rows, now)
     return touched
 
 
-def _note_vain(pool: Pool, tried: Sequence[Reservation]) -> None:
-    ids = tuple(line(pool.pk).values_list("pk", flat=True))
+def _note_vain(pool: Pool, tried: Sequence[Reservation], now: datetime) -> None:
+    ids = tuple(row.pk for row in line(pool.pk) if row.window is None or row.window.lower <= now)
     if len(tried) == len(ids):
         _in_vain[pool.pk] = (pool.change, ids)
 
 
 def _try(pool: Pool, row: Reservation, now: datetime) -> set[int]:
-    lasts = None if row.period.upper is None else row.period.upper - row.period.lower
-    wanted = wishes.again(row, pool, Period(now, None if lasts is None else now + lasts))
-    snap = snapshot.take(pool.pk, wanted.blocked, team_id=row.team_id, now=now)
-    try:
-        plan = plans.choose(snap, wanted)[0]
-    except NoRoom:
-        reservations.note([row], Reason.NO_CAPACITY, now=now)
-        return set()
-    except Refusal:
-        reservations.note([row], Reason.NO_QUOTA, now=now)
-        return set()
-    return _grant(row, plan, wanted, now)
+    reason: Reason | None = None
+    for turn in _turns(pool, row, now):
+        snap = snapshot.take(pool.pk, turn.wanted.blocked, team_id=row.team_id, now=now)
+        try:
+            plan = plans.choose(snap, turn.wanted)[0]
+        except NoRoom:
+            reason = reason or Reason.NO_CAPACITY
+        except Refusal:
+            reason = reason or Reason.NO_QUOTA
+        else:
+            return turns.give(pool, row, plan, turn, now)
+    if reason is not None:
+        reservations.note([row], reason, now=now)
+    return set()
 
 
-def _grant(row: Reservation, plan: Plan, wanted: plans.Wanted, now: datetime) -> set[int]:
-    """Write its places, and start it: at once, or when what is there has been taken down."""
-    slices = grants.allocate(row, plan, wanted, wanted_at=None)
-    row.period = TimestamptzRange(wanted.period.start, wanted.period.end)
-    row.charge_milli = sum(one.charge_milli for one in slices)
-    row.waiting_order = None
-    row.save(update_fields=["period", "charge_milli", "waiting_order"])
-    events.record(
-        "reservation.placed",
-        actor=None,
-        now=now,
-        team_id=row.team_id,
-        pool_id=row.pool_id,
-        reservation_id=row.pk,
-        after=grants.facts(row, slices),
-    )
-    if not plan.clean:
-        reservations.wait([row], Reason.WAITING_FOR_CLEANUP, now=now)
-        return set()
-    return reservations.begin([row], Reason.WAITING_FOR_NODE, now=now)
+def _turns(pool: Pool, row: Reservation, now: datetime) -> Iterator[Turn]:
+    """What is tried for it, best first: all it asks for; where part of it will do, ever fewer pieces."""
+    until = turns.hold_until(row, now)
+    begin = max(now, row.window.lower) if row.window else now
+    length = turns.length_of(row)
+    last = begin + length if until is None else max(begin, until) + length
+    wanted = wishes.again(row, pool, Period(begin, last))
+    yield Turn(wanted, until)
+    for ask in fewer(wanted.ask) if row.partial_ok else ():
+        yield Turn(replace(wanted, ask=ask), until)
+
+
+def fewer(ask: Ask) -> Iterator[Ask]:
+    """The same ask for ever fewer pieces: all counts below its own that its segments divide."""
+    step = (ask.segment or 1) if isinstance(ask, GpuAsk) else 1
+    for count in range(ask.count - step, 0, -step):
+        yield replace(ask, count=count)
