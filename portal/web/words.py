@@ -96,6 +96,8 @@ VERBS: Mapping[str, Words] = {
     "reservation.waiting": _("On the wait list"),
     "reservation.restarted": _("Put at the head of the wait list"),
     "reservation.placed": _("Placed from the wait list"),
+    "reservation.joined": _("Joined the wait list"),
+    "reservation.passed": _("Passed by another that could not delay it"),
     "reservation.adopted": _("Adopted"),
     "reservation.node_booted": _("Its node was booted: programs ended, slices are made anew"),
     "reservation.fault": _("Fault of its GPU"),
