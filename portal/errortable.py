@@ -147,6 +147,18 @@ TABLE: Mapping[str, Row] = {
         ),
         _("Ask for quota, choose another time, or release something."),
     ),
+    Code.NEEDS_APPROVAL: Row(
+        409,
+        _("It needs approval"),
+        (
+            _(
+                "So large a booking needs an approver; the earliest start that can still be approved is %(earliest)s."
+            ),
+            _("So large a booking needs an approver, and %(most)s of the team's wait for one already."),
+            _("So large a booking needs an approver, also for more time."),
+        ),
+        _("Ask for less, for a later start, or for the time after it as a new booking."),
+    ),
     Code.TAKEN: Row(
         409,
         _("Already taken"),

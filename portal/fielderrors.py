@@ -44,6 +44,8 @@ SENTENCES: Mapping[str, tuple[Words, ...]] = {
         _("No model has such a profile."),
     ),
     "unknown_model": (_("No such model is known; known: %(known)s."), _("No such model is known.")),
+    "online_is_firm": (_("Online work is never taken back."),),
+    "never_taken_back": (_("What is never taken back needs no word before."),),
     "not_together": (_("This cannot go together with %(other)s."), _("These exclude one another.")),
     "one_of": (_("Exactly one of these is needed: %(choices)s."), _("Exactly one of these is needed.")),
     "naive_time": (_("The time has no offset from UTC."),),

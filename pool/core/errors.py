@@ -23,6 +23,7 @@ class Code(StrEnum):
     NOT_FOUND = "not_found"
     NO_CAPACITY = "no_capacity"
     QUOTA_EXCEEDED = "quota_exceeded"
+    NEEDS_APPROVAL = "needs_approval"
     TAKEN = "taken"
     ONE_HOLD = "one_hold"
     LAPSED = "lapsed"

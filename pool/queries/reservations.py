@@ -16,6 +16,7 @@ from pool.core import connect, wire
 from pool.core.health import stale
 from pool.core.shapes import Class
 from pool.core.states import TERMINAL, State
+from pool.core.terms import ORDINARY
 from pool.models import Allocation, Event, Node, Outage, Reservation
 from pool.queries import clock, teams, troubles
 from pool.queries.troubles import Trouble
@@ -70,8 +71,9 @@ class ReservationView:
     """What REST and pages show. `unknown_since`: its nodes that are not heard from (None: never heard).
 
     `notice_until`: from then on it may be taken back, for `notice_why`.
-    `hold_until`: when it is let go, of one that is held.
-    `continues` and `continued_by`: the failed booking whose rest it is, and the rest of this one.
+    `hold_until`: when it is let go, of one that is held; `approve_by`, of one that is to be approved.
+    `continues` and `continued_by`: the booking whose rest it is, and the rest of this one.
+    `recall_at`: when it is taken back, once that is settled.
     """
 
     id: UUID
@@ -100,6 +102,14 @@ class ReservationView:
     continues: UUID | None = None
     continued_by: UUID | None = None
     hold_until: datetime | None = None
+    preemptible: bool = True
+    priority: int = ORDINARY
+    preempt_signal: str = ""
+    preempt_grace_s: int | None = None
+    justification: str = ""
+    approve_by: datetime | None = None
+    recall_at: datetime | None = None
+    retained_milli_hours: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +245,14 @@ def _view(
         continues=row.continues_id,
         continued_by=getattr(row, "rest", None),
         hold_until=row.hold_until if row.state == State.HELD else None,
+        preemptible=row.preemptible,
+        priority=row.priority,
+        preempt_signal=row.preempt_signal,
+        preempt_grace_s=row.preempt_grace_s,
+        justification=row.justification if getattr(row, "told", True) else "",
+        approve_by=row.approve_by if row.state == State.PENDING_APPROVAL else None,
+        recall_at=row.recall_at,
+        retained_milli_hours=row.retained_milli_hours,
     )
 
 

@@ -43,6 +43,7 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
         imex_channel=_channel(wish, pool, plan),
         visibility=wish.visibility,
         restartable=wish.restartable,
+        **terms(wish),
     )
     reservation.save(force_insert=True)
     rows = allocate(reservation, plan, wish.wanted, wanted_at=wish.now if goes else None)
@@ -59,6 +60,18 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
     if goes:
         commands.issue(locks.gpus(row.gpu_id for row in rows), wish.now)
     return reservation
+
+
+def terms(wish: Wish) -> dict[str, Any]:
+    """The columns that keep the terms of a wish."""
+    preempt = wish.terms.preempt
+    return {
+        "preemptible": not wish.terms.firm,
+        "priority": wish.terms.priority,
+        "preempt_signal": preempt.signal if preempt else "",
+        "preempt_grace_s": int(preempt.grace.total_seconds()) if preempt else None,
+        "justification": wish.terms.justification,
+    }
 
 
 def _channel(wish: Wish, pool: Pool, plan: Plan) -> int | None:

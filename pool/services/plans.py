@@ -62,6 +62,10 @@ class Wanted:
     #: Who will have it: where they are already it goes on without a break. None: not looked at.
     owner_id: int | None = None
     team_id: int | None = None
+    #: It cannot be taken back, so nothing of it may be borrowed.
+    firm: bool = False
+    #: When it was booked: of two alike the older one lies within the guarantee. None: now.
+    created: datetime | None = None
 
     @property
     def reading(self) -> Period:

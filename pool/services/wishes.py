@@ -14,6 +14,7 @@ from pool.core.errors import invalid
 from pool.core.period import LONGEST, Period, duration_text
 from pool.core.roles import Action
 from pool.core.shapes import Ask, Class, ask_json, check_class, stored_ask
+from pool.core.terms import ORDINARILY, ORDINARY, Terms, settle
 from pool.models import Pool, Reservation
 from pool.queries import access, teams
 from pool.services.plans import Wanted
@@ -44,6 +45,8 @@ class Wish:
     now: datetime
     #: Set aside until then, for somebody who is still to say yes; None: granted.
     hold_until: datetime | None = None
+    #: Settled: `preemptible` is decided.
+    terms: Terms = ORDINARILY
 
     @property
     def starts_now(self) -> bool:
@@ -69,6 +72,7 @@ class Asked:
     now: datetime
     free_until: datetime | None = None
     hold_for: timedelta | None = None
+    terms: Terms = ORDINARILY
 
 
 def check(asked: Asked) -> Wish:
@@ -79,6 +83,7 @@ def check(asked: Asked) -> Wish:
     owner, klass = owner_of(asked.actor, team, asked.owner), Class(asked.klass)
     ask = _stored(asked.ask)
     check_class(ask, klass)
+    terms = _terms(asked, team, klass)
     return Wish(
         actor=asked.actor,
         team=team,
@@ -96,10 +101,21 @@ def check(asked: Asked) -> Wish:
             _free_until(asked.free_until, period, pool),
             owner.pk,
             team.pk,
+            terms.firm,
+            asked.now,
         ),
         now=asked.now,
         hold_until=None if asked.hold_for is None else _hold_until(asked.hold_for, period, asked.now),
+        terms=terms,
     )
+
+
+def _terms(asked: Asked, team: Team, klass: Class) -> Terms:
+    """Settled; a priority above the ordinary is given only by who may book for others."""
+    terms = settle(asked.terms, klass)
+    if terms.priority > ORDINARY:
+        access.require(asked.actor, Action.BOOK_FOR_OTHERS, team)
+    return terms
 
 
 def _free_until(wished: datetime | None, period: Period, pool: Pool) -> datetime | None:
@@ -136,6 +152,8 @@ def again(row: Reservation, pool: Pool, period: Period) -> Wanted:
         whose,
         owner_id=row.owner_id,
         team_id=row.team_id,
+        firm=not row.preemptible,
+        created=row.created_at,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpResponse
@@ -16,7 +16,7 @@ from django.urls import reverse
 from rest_framework.request import Request
 
 from pool.core.errors import Code, Refusal, invalid
-from pool.core.period import Period, parse_instant
+from pool.core.period import Period, duration_text, parse_instant
 from pool.core.shapes import Sharing
 from pool.core.shares import ISOLATION
 from pool.core.states import State
@@ -151,6 +151,7 @@ def _booked(request: Request, body: dict[str, Any], book: Callable[..., Row]) ->
         owner=wish.owner,
         restartable=wish.restartable,
         free_until=wish.free_until,
+        terms=wish.terms,
         now=clock.now(),
         claim=claim_of(request, body),
     )
@@ -182,8 +183,10 @@ def resource(view: ReservationView) -> dict[str, Any]:
     something fits; `trouble_since` when that is known, `trouble_until` when the booking fails if it stays so.
     `processes` null: not known, or not to be told to the caller.
     Of one that waits `start` and `end` say only for how long it is wanted.
-    `hold_until`: when it is let go, of one that is held.
-    `continues` is the failed booking whose rest this is, `continued_by` the rest of this one.
+    `hold_until`: when it is let go, of one that is held; `approve_by`: when one lapses that nobody approved.
+    `continues` is the booking whose rest this is, `continued_by` the rest of this one.
+    `recall_at`: when it is taken back, once that is settled. `retained_milli_hours`: what giving it back
+    late has cost. `justification` is told to the team alone.
     """
     return {
         "id": str(view.id),
@@ -197,6 +200,10 @@ def resource(view: ReservationView) -> dict[str, Any]:
         "title": view.title,
         "class": view.klass,
         "restartable": view.restartable,
+        "preemptible": view.preemptible,
+        "priority": view.priority,
+        "preempt": _preempt(view),
+        "justification": view.justification,
         "owner": view.owner,
         "booked_by": view.booked_by,
         "ask": view.ask,
@@ -204,9 +211,20 @@ def resource(view: ReservationView) -> dict[str, Any]:
         "continued_by": str(view.continued_by) if view.continued_by else None,
         "notice_until": instant(view.notice_until),
         "hold_until": instant(view.hold_until),
+        "approve_by": instant(view.approve_by),
+        "recall_at": instant(view.recall_at),
+        "retained_milli_hours": view.retained_milli_hours,
         "unknown_since": {node: instant(since) for node, since in view.unknown_since.items()},
         "allocations": [_allocation(a) for a in view.allocations],
     }
+
+
+def _preempt(view: ReservationView) -> dict[str, Any] | None:
+    """The word before it is taken back, as its body asked for it."""
+    if not view.preempt_signal:
+        return None
+    grace = timedelta(seconds=view.preempt_grace_s or 0)
+    return {"signal": view.preempt_signal, "grace": duration_text(grace)}
 
 
 def _allocation(view: AllocationView) -> dict[str, Any]:

@@ -15,15 +15,17 @@ from pool.core import mig
 from pool.core.errors import FieldError, Invalid
 from pool.core.period import parse_duration, parse_instant
 from pool.core.shapes import Ask, Class, check_class, parse_ask
+from pool.core.terms import HIGHEST, JUSTIFICATION_LIMIT, ORDINARY, Preempt, Terms
 
 TITLE_LIMIT = 200
 NAME_LIMIT = 150
 
 BOOKING = (
     *("team", "pool", "title", "ask", "start", "end", "duration", "class", "owner", "restartable"),
-    "free_until",
+    *("free_until", "preemptible", "priority", "preempt", "justification"),
 )
-OFFERS = ("team", "pool", "ask", "duration", "start", "end", "class", "owner")
+OFFERS = ("team", "pool", "ask", "duration", "start", "end", "class", "owner", "preemptible")
+PREEMPT = ("signal", "grace")
 EXTENSION = ("end", "duration")
 ADOPTION = ("team", "owner", "title", "first", "end", "duration")
 #: More memory slices than any GPU has.
@@ -38,7 +40,8 @@ T = TypeVar("T")
 class Booking:
     """A body that can be read. `start` None: now. Exactly one of `end` and `duration` is set.
 
-    `restartable` None: as its class is by default. `free_until`: as an offer said, or None.
+    `restartable` None: as its class is by default. `free_until`: as an offer said, or None. `terms` are
+    not settled yet: whether they go together is for the service to say.
     """
 
     team: str
@@ -52,6 +55,7 @@ class Booking:
     owner: str | None
     restartable: bool | None
     free_until: datetime | None
+    terms: Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class Seeking:
     end: datetime | None
     klass: Class
     owner: str | None
+    terms: Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +96,12 @@ class Adoption:
 class _Reader:
     """Reads the fields of one object and keeps what is wrong with each; `done` raises them together."""
 
-    def __init__(self, body: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    def __init__(self, body: Mapping[str, Any], known: tuple[str, ...], at: str = "") -> None:
+        """`at` is where in the body the object is: a JSON pointer."""
         self.body = body
+        self.at = at
         self.errors = [
-            FieldError(f"/{_pointer(name)}", "unknown_field", {"known": list(known)})
+            FieldError(f"{at}/{_pointer(name)}", "unknown_field", {"known": list(known)})
             for name in body
             if name not in known
         ]
@@ -122,7 +129,7 @@ class _Reader:
         if not isinstance(value, str):
             return self._wrong(name, "not_a_string", None)
         try:
-            return parse(value, f"/{name}")
+            return parse(value, f"{self.at}/{name}")
         except Invalid as refused:
             self.errors += refused.errors
             return None
@@ -147,6 +154,29 @@ class _Reader:
         if value is None or isinstance(value, bool):
             return value
         return self._wrong(name, "not_a_boolean", None)
+
+    def terms(self) -> Terms:
+        """Whether it may be taken back, how important it is, the word before the end, and what it is for."""
+        return Terms(
+            self.boolean("preemptible"),
+            self.integer("priority", HIGHEST, ORDINARY),
+            self.preempt(),
+            self.text("justification", JUSTIFICATION_LIMIT, default=""),
+        )
+
+    def preempt(self) -> Preempt | None:
+        """`{signal, grace}`, both of them; None where the field is absent or null."""
+        value = self.body.get("preempt")
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            return self._wrong("preempt", "not_an_object", None)
+        read = _Reader(value, PREEMPT, "/preempt")
+        signal, grace = read.text("signal", NAME_LIMIT), read.parsed("grace", parse_duration)
+        if value.get("grace") is None:
+            read.missing("grace")
+        self.errors += read.errors
+        return None if read.errors or grace is None else Preempt(signal, grace)
 
     def ask(self, klass: Class, reported_names: Callable[[], Collection[str]]) -> Ask | None:
         if "ask" not in self.body:
@@ -178,7 +208,7 @@ class _Reader:
             raise Invalid(self.errors)
 
     def _wrong(self, name: str, code: str, instead: T, **data: Any) -> T:
-        self.errors.append(FieldError(f"/{name}", code, data))
+        self.errors.append(FieldError(f"{self.at}/{name}", code, data))
         return instead
 
 
@@ -203,6 +233,7 @@ def booking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
         end=until.end,
         duration=until.duration,
         free_until=read.parsed("free_until", parse_instant),
+        terms=read.terms(),
     )
     read.done()
     assert ask is not None
@@ -225,6 +256,7 @@ def seeking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
         end=read.parsed("end", parse_instant),
         klass=klass,
         owner=read.text("owner", NAME_LIMIT, default="") or None,
+        terms=Terms(read.boolean("preemptible")),
     )
     read.done()
     assert ask is not None

@@ -8,6 +8,7 @@ import pytest
 
 from pool.core.errors import Code, Invalid, Refusal
 from pool.core.shapes import Class, GpuAsk, MigAsk
+from pool.core.terms import ORDINARILY, Preempt, Terms
 from portal.api import wishes
 
 BODY = {
@@ -53,6 +54,22 @@ def test_it_reads_whole_gpus_with_an_end_and_an_owner():
 def test_it_needs_neither_title_nor_class_nor_start():
     wish = wishes.booking({name: BODY[name] for name in ("team", "pool", "ask", "duration")})
     assert (wish.title, wish.klass, wish.start) == ("", Class.INTERACTIVE, None)
+
+
+def test_it_reads_on_what_terms_it_is_booked():
+    more = {"preemptible": True, "priority": 70, "justification": "a paper"}
+    wish = wishes.booking(BODY | more | {"preempt": {"signal": "SIGUSR1", "grace": "PT2M"}})
+    assert wish.terms == Terms(True, 70, Preempt("SIGUSR1", timedelta(minutes=2)), "a paper")
+    assert wishes.booking(BODY).terms == ORDINARILY
+
+
+def test_of_a_signal_both_halves_are_needed():
+    assert wrong(BODY | {"preempt": {"signal": "SIGUSR1"}}) == {("/preempt/grace", "required")}
+    assert wrong(BODY | {"preempt": {"grace": "PT1M", "x": 1}}) == {
+        ("/preempt/signal", "required"),
+        ("/preempt/x", "unknown_field"),
+    }
+    assert wrong(BODY | {"preempt": "SIGUSR1"}) == {("/preempt", "not_an_object")}
 
 
 def test_a_title_of_blanks_is_none():
