@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pool.core import mig
+from pool.core.fleet import Fleet, fleet, micros, of_views
+from pool.core.guarantees import Claim, Claims, Guarantees, Takeable
+from pool.core.period import Period
+from pool.core.placement import Busy, GpuView, Pick, Portion, Use
+from pool.core.shapes import Sharing
+from tests.core.worlds import DAWN, Dial, at, codes, gpu, profile, span, taken, wall
+
+H100, A100 = "H100-80GB", "A100-40GB"
+MORNING = span(0, 4)
+MINE, OTHER, THIRD = 1, 2, 3
+
+
+def whole(view: GpuView) -> Pick:
+    return Pick(view.id, view.model, None, 0, view.grid, 1000)
+
+
+def piece(view: GpuView, name: str, start: int) -> Pick:
+    p = profile(view.model, name)
+    return Pick(view.id, view.model, p, start, p.size, 1000 * p.size // view.grid)
+
+
+def guarded(
+    views: Sequence[GpuView],
+    claims: Sequence[Claim],
+    period: Period = MORNING,
+    takeable: Takeable | None = None,
+) -> Guarantees:
+    known = of_views(views)
+    of_others = Claims.of(known, claims).but(MINE)
+    return Guarantees(known, period, DAWN, of_others, takeable or Takeable.none())
+
+
+def wholes(nodes: str, use: Use = Use.WHOLE) -> list[GpuView]:
+    """One GPU for each letter, on the node of that letter."""
+    return [gpu(n, H100, node=f"node-{letter}", use=use) for n, letter in enumerate(nodes)]
+
+
+# --- The rules, with the numbers written out --------------------------------------
+
+
+def test_two_of_three_gpus_are_guaranteed_to_another_team_so_only_one_can_be_taken():
+    views = wholes("abc")
+    promised = guarded(views, [Claim(OTHER, H100, 2000, MORNING, "gpu")])
+    assert promised.allow([whole(views[0])])
+    assert not promised.allow([whole(views[0]), whole(views[1])])
+
+
+def test_what_a_team_is_guaranteed_itself_keeps_nothing_from_it():
+    views = wholes("ab")
+    assert guarded(views, [Claim(MINE, H100, 2000, MORNING, "gpu")]).allow([whole(v) for v in views])
+
+
+def test_single_gpus_are_taken_where_they_do_not_break_the_last_group_of_a_node():
+    # Node a has two free GPUs, node b one: the group of two can only be on a.
+    views = wholes("aab")
+    promised = guarded(views, [Claim(OTHER, H100, 2000, MORNING, "node", 2)])
+    assert promised.allow([whole(views[2])])
+    assert not promised.allow([whole(views[0])])
+    assert promised.open_to(1000).tolist() == [False, False, True]
+
+
+def test_a_guarantee_in_slots_takes_any_slices_but_one_in_gpus_needs_an_empty_gpu():
+    # 1g.10gb on each of two GPUs: 875 milli are left of each, but no whole GPU.
+    views = [gpu(0), gpu(1)]
+    picks = [piece(view, "1g.10gb", 0) for view in views]
+    assert guarded(views, [Claim(OTHER, H100, 1000, MORNING, "slots")]).allow(picks)
+    assert not guarded(views, [Claim(OTHER, H100, 1000, MORNING, "gpu")]).allow(picks)
+
+
+def test_slices_count_only_as_far_as_offered_profiles_cover_them():
+    # Of eight memory slices the last can only be had with its neighbour.
+    views = [gpu(0)]
+    six = [piece(views[0], "1g.10gb", start) for start in range(6)]
+    rest = [Claim(OTHER, H100, 250, MORNING)]
+    assert guarded(views, rest).allow(six)
+    assert not guarded(views, [Claim(OTHER, H100, 125, MORNING)]).allow([*six, piece(views[0], "1g.10gb", 6)])
+
+
+def test_whole_gpus_are_those_whose_use_allows_it_where_a_model_has_any():
+    mixed = [gpu(0, use=Use.MIG), gpu(1, use=Use.WHOLE)]
+    claim = [Claim(OTHER, H100, 1000, MORNING, "gpu")]
+    assert guarded(mixed, claim).allow([piece(mixed[0], "7g.80gb", 0)])
+    assert not guarded(mixed, claim).allow([whole(mixed[1])])
+    slices_only = [gpu(0), gpu(1)]
+    assert guarded(slices_only, claim).allow([piece(slices_only[0], "7g.80gb", 0)])
+    assert not guarded(slices_only, claim).allow([piece(view, "1g.10gb", 0) for view in slices_only])
+
+
+def test_what_is_no_whole_unit_is_claimed_in_the_next_smaller_one():
+    # 3500 milli in groups of two: one group, one GPU and half a GPU in slots.
+    views = wholes("aabbc")
+    promised = guarded(views, [Claim(OTHER, H100, 3500, MORNING, "node", 2)])
+    assert promised.allow([whole(views[4])])
+    assert not promised.allow([whole(views[4]), whole(views[3])])
+
+
+def test_a_guarantee_for_any_model_takes_what_those_for_one_model_leave():
+    views = [gpu(0, H100, use=Use.WHOLE), gpu(1, A100, use=Use.WHOLE), gpu(2, A100, use=Use.WHOLE)]
+    claims = [Claim(OTHER, H100, 1000, MORNING, "gpu"), Claim(THIRD, None, 1000, MORNING, "gpu")]
+    assert guarded(views, claims).allow([whole(views[1])])
+    assert not guarded(views, claims).allow([whole(views[0])])
+    assert not guarded(views, claims).allow([whole(views[1]), whole(views[2])])
+
+
+def test_borrowers_stand_in_nobodys_way_because_they_can_be_taken_back():
+    views = wholes("aa")
+    views[0] = replace(views[0], busy=(wall(0, 8, span(0, 4)),))
+    claim = [Claim(OTHER, H100, 1000, MORNING, "gpu")]
+    borrowed = Takeable(np.array([0]), np.array([micros(at(0))]), np.array([micros(at(4))]))
+    assert not guarded(views, claim).allow([whole(views[1])])
+    assert guarded(views, claim, MORNING, borrowed).allow([whole(views[1])])
+    half = replace(borrowed, until=np.array([micros(at(2))]))
+    assert not guarded(views, claim, MORNING, half).allow([whole(views[1])])
+    assert guarded(views, claim, span(0, 2), half).allow([whole(views[1])])
+
+
+def test_a_use_that_ends_and_the_guarantee_that_it_leaves_unused_then_are_not_counted_twice():
+    views = wholes("ab")
+    views[0] = replace(views[0], busy=(wall(0, 8, span(0, 2)),))
+    after = [Claim(OTHER, H100, 1000, span(2, None), "gpu")]
+    assert guarded(views, after).allow([whole(views[1])])
+    assert not guarded(views, [Claim(OTHER, H100, 1000, MORNING, "gpu")]).allow([whole(views[1])])
+
+
+def test_what_is_lacking_anyway_is_no_reason_to_refuse_but_it_must_not_grow():
+    # Three GPUs are promised, two are there: taking one makes it worse, one of another model does not.
+    views = [*wholes("ab"), gpu(2, A100, use=Use.WHOLE)]
+    promised = guarded(views, [Claim(OTHER, H100, 3000, MORNING, "gpu")])
+    assert not promised.allow([whole(views[0])])
+    assert promised.allow([whole(views[2])])
+    assert promised.open_to(1000).tolist() == [card.model == A100 for card in promised.fleet.cards]
+
+
+def test_gpus_that_are_out_of_reach_serve_no_guarantee():
+    views = [*wholes("a"), gpu(1, use=Use.WHOLE, why="unknown")]
+    assert not guarded(views, [Claim(OTHER, H100, 1000, MORNING, "gpu")]).allow([whole(views[0])])
+
+
+def test_shares_leave_what_both_ledgers_leave():
+    view = replace(gpu(0, use=Use.SHARE), sharing=Sharing.HAMI, most_shares=4, memory_mib=81_920 + 1024)
+    portion = Portion(40_960, 70, 100)
+    share = Pick(0, H100, None, 0, 8, 700, portion)
+    # Half of the memory and 30 % of the compute are left: 300 milli.
+    assert guarded([view], [Claim(OTHER, H100, 300, MORNING)]).allow([share])
+    assert not guarded([view], [Claim(OTHER, H100, 301, MORNING)]).allow([share])
+    assert not guarded([view], [Claim(OTHER, H100, 1, MORNING)]).allow([replace(share)] * 4)
+
+
+def test_groups_of_sizes_that_do_not_divide_one_another_are_packed_by_search():
+    # Nodes of 4 and 3 are left: the group of three has to be on b. Of 3 and 3 one pair finds no place.
+    views = wholes("aaaaabbb")
+    claims = [Claim(OTHER, H100, 3000, MORNING, "node", 3), Claim(THIRD, H100, 4000, MORNING, "node", 2)]
+    assert guarded(views, claims).allow([whole(views[0])])
+    assert not guarded(views, claims).allow([whole(views[0]), whole(views[1])])
+
+
+def test_a_claim_for_a_model_that_the_pool_does_not_have_is_left_out():
+    views = wholes("a")
+    assert guarded(views, [Claim(OTHER, "B200-180GB", 1000, MORNING, "gpu")]).allow([whole(views[0])])
+
+
+# --- Against brute force -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    views: list[GpuView]
+    claims: list[Claim]
+    takeable: list[tuple[int, Period]]
+    picks: list[Pick]
+    period: Period
+
+
+def cases(codes_of: Sequence[int], claim_codes: Sequence[int], pick: int) -> Case:
+    views = [a_view(n, code) for n, code in enumerate(codes_of)]
+    number = sum(len(view.busy) for view in views)
+    dial = Dial(pick)
+    start = dial.turn(range(3))
+    period = span(start, start + dial.turn([1, 2, 4]))
+    taken_back = [(row, a_span(dial)) for row in range(number) if dial.turn([True, False])]
+    wanted = [view for view in views if dial.turn([True, False])]
+    picks = [a_pick(view, dial) for view in wanted]
+    return Case(views, [a_claim(code) for code in claim_codes], taken_back, picks, period)
+
+
+def a_span(dial: Dial) -> Period:
+    start = dial.turn(range(5))
+    return span(start, start + dial.turn([1, 2, 6]))
+
+
+def a_view(number: int, code: int) -> GpuView:
+    dial = Dial(code)
+    view = gpu(
+        number,
+        dial.turn([H100, H100, "A30-24GB"]),
+        node=dial.turn(["node-a", "node-b"]),
+        use=dial.turn([Use.WHOLE, Use.WHOLE, Use.MIG]),
+        why=dial.turn([None] * 6 + ["unknown"]),
+    )
+    busy: list[Busy] = []
+    for _ in range(dial.turn([0, 1, 2])):
+        if view.use is Use.WHOLE:
+            new = wall(0, view.grid, a_span(dial))
+        else:
+            p = dial.turn(view.profiles)
+            new = taken(p, dial.turn(p.starts), a_span(dial))
+        if not any(_meet(new, b) for b in busy):
+            busy.append(replace(new, tenancy="booked"))
+    return replace(view, busy=tuple(busy))
+
+
+def _meet(one: Busy, other: Busy) -> bool:
+    apart = one.start + one.size <= other.start or other.start + other.size <= one.start
+    return not apart and one.period.overlaps(other.period)
+
+
+def a_pick(view: GpuView, dial: Dial) -> Pick:
+    if view.use is Use.WHOLE:
+        return whole(view)
+    p = dial.turn(view.profiles)
+    return Pick(view.id, view.model, p, dial.turn(p.starts), p.size, 1000 * p.size // view.grid)
+
+
+def a_claim(code: int) -> Claim:
+    dial = Dial(code)
+    unit, size = dial.turn([("slots", 1), ("gpu", 1), ("gpu", 1), ("node", 2), ("node", 3)])
+    model = dial.turn([H100, "A30-24GB", None])
+    milli = dial.turn([1000, 2000, 3000]) if unit != "slots" else dial.turn([250, 500, 1250])
+    return Claim(dial.turn([OTHER, THIRD]), model, milli, a_span(dial), unit, size)
+
+
+def instants(case: Case) -> Iterator[datetime]:
+    edges = {case.period.start}
+    for period in (
+        *(b.period for view in case.views for b in view.busy),
+        *(claim.period for claim in case.claims),
+        *(period for _, period in case.takeable),
+    ):
+        edges |= {period.start, period.end or period.start}
+    return (edge for edge in sorted(edges) if case.period.contains(edge))
+
+
+def free_slices(case: Case, known: Fleet, instant: datetime, picks: Sequence[Pick]) -> list[frozenset[int]]:
+    """Of each GPU in the order of the views, the slices on which nothing stays."""
+    rows = known.rows()
+    kept = {view.id: set(range(view.grid)) for view in case.views}
+    for number, row in enumerate(rows):
+        there = int(row["start"]) <= micros(instant) < int(row["end"])
+        back = any(which == number and period.contains(instant) for which, period in case.takeable)
+        if there and not back:
+            kept[int(row["gpu"])] -= {s for s in range(64) if int(row["mask"]) >> s & 1}
+    for pick in picks:
+        kept[pick.gpu_id] -= set(range(pick.start, pick.start + pick.size))
+    return [frozenset(kept[view.id]) if view.usable else frozenset() for view in case.views]
+
+
+@lru_cache(maxsize=10_000)
+def covered(model: str, free: frozenset[int]) -> int:
+    """The most slices that instances can cover, by trying them all."""
+    best = 0
+    for p in mig.models()[model].profiles:
+        for start in p.starts:
+            place = frozenset(range(start, start + p.size))
+            if place <= free and place:
+                best = max(best, p.size + covered(model, free - place))
+    return best
+
+
+def feasible(case: Case, known: Fleet, instant: datetime, picks: Sequence[Pick]) -> bool:
+    free = free_slices(case, known, instant, picks)
+    for_whole = {v.model for v in case.views if v.use is Use.WHOLE}
+    empty = {
+        n
+        for n, view in enumerate(case.views)
+        if view.usable
+        and len(free[n]) == view.grid
+        and (view.use is Use.WHOLE or view.model not in for_whole)
+    }
+    units: list[tuple[str | None, int]] = []
+    slots: dict[str | None, int] = {}
+    for claim in case.claims:
+        if not claim.period.contains(instant):
+            continue
+        rest = claim.milli
+        if claim.unit == "node":
+            units += [(claim.model, claim.unit_size)] * (rest // (1000 * claim.unit_size))
+            rest %= 1000 * claim.unit_size
+        if claim.unit != "slots":
+            units += [(claim.model, 1)] * (rest // 1000)
+            rest %= 1000
+        slots[claim.model] = slots.get(claim.model, 0) + rest
+    known_models = set(known.models) | {None}
+    return _place(
+        case,
+        [unit for unit in units if unit[0] in known_models],
+        {model: milli for model, milli in slots.items() if model in known_models},
+        empty,
+        free,
+    )
+
+
+def _place(
+    case: Case,
+    units: list[tuple[str | None, int]],
+    slots: dict[str | None, int],
+    empty: set[int],
+    free: list[frozenset[int]],
+) -> bool:
+    if units:
+        (model, size), rest = units[0], units[1:]
+        for some in combinations(sorted(empty), size):
+            views = [case.views[n] for n in some]
+            if len({(v.node, v.model) for v in views}) == 1 and model in (None, views[0].model):
+                left = [frozenset[int]() if n in some else one for n, one in enumerate(free)]
+                if _place(case, rest, slots, empty - set(some), left):
+                    return True
+        return False
+    has: dict[str, int] = {}
+    for view, one in zip(case.views, free, strict=True):
+        if view.use is Use.WHOLE:
+            milli = 1000 if len(one) == view.grid else 0
+        else:
+            milli = 1000 if len(one) == view.grid else 1000 * covered(view.model, one) // view.grid
+        has[view.model] = has.get(view.model, 0) + milli
+    left_over = {model: milli - slots.get(model, 0) for model, milli in has.items()}
+    return min(left_over.values(), default=0) >= 0 and sum(left_over.values()) >= slots.get(None, 0)
+
+
+drawn = st.builds(
+    cases, st.lists(codes, min_size=1, max_size=6), st.lists(codes, min_size=1, max_size=4), codes
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(drawn)
+def test_it_says_of_small_pools_what_trying_everything_says(case: Case) -> None:
+    known = of_views(case.views)
+    takeable = Takeable(
+        np.array([row for row, _ in case.takeable], dtype=np.int64),
+        np.array([micros(period.start) for _, period in case.takeable], dtype=np.int64),
+        np.array([micros(period.end) for _, period in case.takeable], dtype=np.int64),
+    )
+    says = Guarantees(known, case.period, DAWN, Claims.of(known, case.claims), takeable).allow(case.picks)
+    before = [feasible(case, known, instant, ()) for instant in instants(case)]
+    after = [feasible(case, known, instant, case.picks) for instant in instants(case)]
+    if all(after):
+        assert says
+    elif any(was and not now for was, now in zip(before, after, strict=True)):
+        assert not says
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn)
+def test_no_gpu_is_closed_on_which_a_piece_would_be_allowed(case: Case) -> None:
+    known = of_views(case.views)
+    promised = Guarantees(known, case.period, DAWN, Claims.of(known, case.claims), Takeable.none())
+    is_open = promised.open_to(1000)
+    rows = known.rows()
+    for view in case.views:
+        place = known.places[view.id]
+        free = not any(
+            int(row["gpu"]) == view.id and row["start"] < promised.end and row["end"] > promised.start
+            for row in rows
+        )
+        can_be = view.usable and view.use is Use.WHOLE and free
+        if can_be and promised.allow([whole(view)]) and _all_fit(case, known):
+            assert is_open[place]
+
+
+def _all_fit(case: Case, known: Fleet) -> bool:
+    bare = replace(case, takeable=[])
+    return all(feasible(bare, known, instant, ()) for instant in instants(bare))
+
+
+def test_a_fleet_without_gpus_promises_nothing():
+    nothing = fleet([], np.zeros(0, dtype=of_views([gpu(0)]).rows().dtype))
+    claims = Claims.of(nothing, [Claim(OTHER, None, 1000, MORNING, "gpu")])
+    assert Guarantees(nothing, MORNING, DAWN, claims, Takeable.none()).allow([])
