@@ -315,7 +315,9 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     touched |= outages.fail(pool, list(outages.overdue(pool_id, now).filter(pk__in=ids)), now=now)
     touched |= starts.rescue(pool, list(starts.stranded(pool_id, now).filter(pk__in=ids)), now)
     moved = starts.relocate(pool, list(starts.displaced(pool_id, now).filter(pk__in=ids)), now)
-    touched |= waiting.serve(pool, list(waiting.line(pool_id).filter(pk__in=ids)), now)
+    # Whose offer has just lapsed is behind those who wait already.
+    line = waiting.line(pool_id).filter(pk__in=ids).exclude(pk__in=[row.pk for row in lapsed])
+    touched |= waiting.serve(pool, list(line), now)
     commands.issue(locks.gpus(touched), now)
     if lapsed or over or new or touched or moved:
         locks.changed(pool)

@@ -21,7 +21,7 @@ from pool.core.period import Period
 from pool.core.shapes import ask_json
 from pool.core.states import Reason
 from pool.models import Allocation, Event, Pool, Reservation
-from pool.services import events, grants, reservations, wishes
+from pool.services import events, grants, notices, reservations, wishes
 from pool.services.plans import Plan, Wanted
 
 #: How long an offer is held, and the least for which one is made.
@@ -81,7 +81,9 @@ def give(pool: Pool, row: Reservation, plan: Plan, turn: Turn, now: datetime) ->
     )
     if turn.hold_until is not None:
         reservations.offer(row, now=now)
+        _tell(row, "offered", now, hold_until=turn.hold_until.isoformat(), start=_start(row))
         return set()
+    _tell(row, "given", now, start=_start(row), end=row.period.upper.isoformat())
     if turn.wanted.period.start > now:
         reservations.schedule([row], now=now, actor=None)
         return set()
@@ -110,6 +112,7 @@ def lapse_offers(rows: Sequence[Reservation], *, now: datetime) -> None:
     for row in rows:
         if _lapsed_before(row) + 1 >= MOST_LAPSED:
             reservations.lapse([row], Reason.OFFER_LAPSED, now=now)
+            _tell(row, "offer_lapsed", now, waits=False)
             continue
         assert row.hold_until is not None
         length = row.period.upper - max(row.period.lower, row.hold_until)
@@ -119,6 +122,25 @@ def lapse_offers(rows: Sequence[Reservation], *, now: datetime) -> None:
         row.waiting_since, row.hold_until, row.from_wait = now, None, False
         row.save(update_fields=["ask", "period", "waiting_since", "hold_until", "from_wait"])
         reservations.queue(row, Reason.OFFER_LAPSED, now=now)
+        _tell(row, "offer_lapsed", now, waits=True)
+
+
+def lapse_waits(rows: Sequence[Reservation], *, now: datetime) -> None:
+    """What they asked for can no longer be had in time: their wait is over."""
+    reservations.lapse(rows, Reason.WAIT_LAPSED, now=now)
+    for row in rows:
+        _tell(row, "wait_lapsed", now)
+
+
+def _tell(row: Reservation, kind: str, now: datetime, **data: Any) -> None:
+    """Its owner and who asked for it, once each time: an offer may come again."""
+    key = f"{kind}:{row.pk}:{row.version}"
+    notices.tell(notices.concerned(row), kind, key=key, now=now, reservation=row, data=data)
+
+
+def _start(row: Reservation) -> str:
+    start: str = row.period.lower.isoformat()
+    return start
 
 
 def _asked(row: Reservation) -> dict[str, Any]:

@@ -108,7 +108,9 @@ def _head(pool_id: int) -> int:
 
 def line(pool_id: int) -> QuerySet[Reservation]:
     """Those who wait in this pool: what has a place before all others, then the oldest."""
-    rows = Reservation.objects.filter(pool=pool_id, state=State.WAITING).select_related("team", "owner")
+    rows = Reservation.objects.filter(pool=pool_id, state=State.WAITING).select_related(
+        "team", "owner", "booked_by"
+    )
     return rows.order_by(F("waiting_order").asc(nulls_last=True), "waiting_since", "pk")
 
 
@@ -144,7 +146,7 @@ def serve(pool: Pool, rows: Sequence[Reservation], now: datetime) -> set[int]:
     What can no longer be had in time is over.
     """
     late = [row for row in rows if now > last_start(row)]
-    reservations.lapse(late, Reason.WAIT_LAPSED, now=now)
+    turns.lapse_waits(late, now=now)
     touched: set[int] = set()
     for row in rows:
         if row.state == State.WAITING:

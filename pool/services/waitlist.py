@@ -6,7 +6,6 @@ given, and when, is decided in turns.py.
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +112,8 @@ def _check_ever(wish: Wish, *, partial_ok: bool) -> None:
     except NoRoom:
         told = plans.no_capacity(snap, wish.wanted, None)
         enough = 1 if partial_ok else told.data["asked"]
-        if told.data["offered"] < enough and not MAY_COME_BACK & +Counter(told.data["counts"]).keys():
+        there = {why for why, number in told.data["counts"].items() if number}
+        if told.data["offered"] < enough and not there & MAY_COME_BACK:
             raise told from None
     except Refusal as refusal:
         if not _may_change(refusal, partial_ok=partial_ok):
@@ -129,7 +129,8 @@ def _may_change(refusal: Refusal, *, partial_ok: bool) -> bool:
 
 
 def _row(wish: Wish, window: Period, *, partial_ok: bool, asks_first: bool) -> Reservation:
-    wanted = wish.wanted
+    wanted, terms = wish.wanted, wish.terms
+    preempt = terms.preempt
     return Reservation(
         team=wish.team,
         pool=wish.pool,
@@ -145,6 +146,11 @@ def _row(wish: Wish, window: Period, *, partial_ok: bool, asks_first: bool) -> R
         charge_milli=0,
         visibility=wish.visibility,
         restartable=wish.restartable,
+        preemptible=not terms.firm,
+        priority=terms.priority,
+        preempt_signal=preempt.signal if preempt else "",
+        preempt_grace_s=round(preempt.grace.total_seconds()) if preempt else None,
+        justification=terms.justification,
         window=TimestamptzRange(window.start, window.end),
         waiting_since=wish.now,
         partial_ok=partial_ok,
