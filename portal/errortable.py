@@ -151,9 +151,7 @@ TABLE: Mapping[str, Row] = {
         409,
         _("It needs approval"),
         (
-            _(
-                "So large a booking needs an approver; the earliest start that can still be approved is %(earliest)s."
-            ),
+            _("So large a booking needs an approver; it can start at %(earliest)s at the earliest."),
             _("So large a booking needs an approver, and %(most)s of the team's wait for one already."),
             _("So large a booking needs an approver, also for more time."),
         ),
@@ -190,10 +188,23 @@ TABLE: Mapping[str, Row] = {
         ),
         _("Look at its state and its events."),
     ),
+    Code.PROMISED: Row(
+        409,
+        _("More is promised already"),
+        (_("%(count)s bookings lie above that limit, wholly or in part."),),
+        _("They would stay as they are, and what is new would be refused. Confirm that you want this."),
+    ),
+    Code.OWN_REQUEST: Row(
+        403,
+        _("It is your own"),
+        (_("Nobody decides on what they, or a service account of theirs, have asked for."),),
+        _("Ask another approver to decide."),
+    ),
     Code.STALE: Row(
         412,
         _("Changed in the meantime"),
         (
+            _("%(decided_by)s has decided on it already."),
             _("It is at version %(version)s, you knew version %(known)s."),
             _("It is at version %(version)s by now."),
             _("It was changed after you read it."),

@@ -108,6 +108,19 @@ SENTENCES: Mapping[str, tuple[Words, ...]] = {
     "lost": (_("It is lost."),),
     "retired": (_("It is retired."),),
     "not_a_member": (_("No such member of the team."),),
+    "more_than_there_is": (
+        _(
+            "Together %(guaranteed_gpu)s GPU would be guaranteed from %(at)s on, of %(room_gpu)s GPU that "
+            "%(whose)s is guaranteed."
+        ),
+        _(
+            "Together %(guaranteed_gpu)s GPU would be guaranteed from %(at)s on, of %(room_gpu)s GPU that "
+            "there are."
+        ),
+    ),
+    "nothing_asked": (_("Ask for something: GPUs, memory or GPU-hours."),),
+    "other_line": (_("A renewal is for the same team, pool and model as what it renews."),),
+    "not_granted": (_("Only what was granted can be renewed."),),
 }
 
 UNKNOWN = _("This cannot be taken (%(code)s).")

@@ -24,6 +24,10 @@ class Code(StrEnum):
     NO_CAPACITY = "no_capacity"
     QUOTA_EXCEEDED = "quota_exceeded"
     NEEDS_APPROVAL = "needs_approval"
+    #: A limit was to be lowered below what is promised already; nobody has confirmed that yet.
+    PROMISED = "promised"
+    #: Nobody decides on what they asked for themselves.
+    OWN_REQUEST = "own_request"
     TAKEN = "taken"
     ONE_HOLD = "one_hold"
     LAPSED = "lapsed"

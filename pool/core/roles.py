@@ -25,7 +25,7 @@ class GlobalRole(StrEnum):
 
 
 class Action(StrEnum):
-    """What somebody does; the first eight concern one team."""
+    """What somebody does; the first ten concern one team."""
 
     BOOK = "book"
     #: Book with another member or a service account of the team as owner.
@@ -37,7 +37,13 @@ class Action(StrEnum):
     VIEW_TEAM = "view_team"
     MANAGE_MEMBERS = "manage_members"
     MANAGE_TOKENS = "manage_tokens"
+    #: Ask for more quota for the team, and take that back.
+    REQUEST_QUOTA = "request_quota"
+    #: See the team's requests for quota and say something about them.
+    COMMENT_REQUEST = "comment_request"
     SET_QUOTA = "set_quota"
+    #: Decide on requests for quota, and on bookings that need approval; never on one's own.
+    DECIDE = "decide"
     #: Enrol, observe -> manage, use, freeze, retire.
     MANAGE_NODE = "manage_node"
     #: Make a pool, freeze it or everything.
@@ -70,7 +76,10 @@ TABLE: Mapping[Action, _Grant] = MappingProxyType(
         Action.VIEW_TEAM: (_MEMBERS, _OPERATORS),
         Action.MANAGE_MEMBERS: (_LEADS, _ADMIN),
         Action.MANAGE_TOKENS: (_LEADS, _ADMIN),
+        Action.REQUEST_QUOTA: (_LEADS, _NOBODY),
+        Action.COMMENT_REQUEST: (_MEMBERS, _APPROVERS),
         Action.SET_QUOTA: (_NOBODY_HERE, _APPROVERS),
+        Action.DECIDE: (_NOBODY_HERE, _APPROVERS),
         Action.MANAGE_NODE: (_NOBODY_HERE, _OPERATORS),
         Action.MANAGE_POOL: (_NOBODY_HERE, _OPERATORS),
         Action.VIEW_ALL: (_NOBODY_HERE, _OPERATORS),
