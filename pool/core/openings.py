@@ -136,7 +136,7 @@ def openings(
     )
     charges: dict[str, int] = {}
     for _, sort in served:
-        charge = _charge(sort)
+        charge = charge_of(sort)
         charges[sort.gpu.model] = min(charges.get(sort.gpu.model, charge), charge)
     return Openings(
         fleet=fleet,
@@ -153,7 +153,7 @@ def openings(
     )
 
 
-def _charge(sort: Sort) -> int:
+def charge_of(sort: Sort) -> int:
     """What one piece counts on a GPU of this sort."""
     if isinstance(sort.fit, Portion):
         return shares.charge_milli(sort.fit, sort.gpu.shareable_mib)
