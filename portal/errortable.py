@@ -57,6 +57,7 @@ IN_THE_WAY: Mapping[str, Words] = {
     "other_block": _("%(n)s with room in other blocks"),
     "imex_not_ready": _("%(n)s with room on nodes that cannot share memory with others (IMEX is not ready)"),
     "node_full": _("%(n)s on nodes with too little cpu or memory left"),
+    "guaranteed_to_others": _("%(n)s free, but needed for what other teams are guaranteed"),
     "other_mode": _("%(n)s in another mode at that time or just before or after it"),
     "unknown": _("%(n)s not heard from"),
     "frozen": _("%(n)s frozen"),

@@ -89,6 +89,10 @@ class Claims:
         """Those at some instant of this time."""
         return self._part((self.since < end) & (self.until > start))
 
+    def and_(self, other: Claims) -> Claims:
+        """Both."""
+        return Claims(*(np.concatenate((getattr(self, n), getattr(other, n))) for n in self.__slots__))
+
     def _part(self, which: Bools) -> Claims:
         return Claims(*(getattr(self, name)[which] for name in self.__slots__))
 
@@ -115,12 +119,19 @@ class Guarantees:
     """
 
     def __init__(
-        self, fleet: Fleet, period: Period, now: datetime, claims: Claims, takeable: Takeable
+        self,
+        fleet: Fleet,
+        period: Period,
+        now: datetime,
+        claims: Claims,
+        takeable: Takeable,
+        own: Claims | None = None,
     ) -> None:
-        """`claims`: of all teams but the one that books."""
+        """`claims`: of all teams but the one that books, `own`: its own before the booking."""
         self.fleet = fleet
         self.start, self.end = micros(period.start), micros(period.end)
         self.claims = claims.within(self.start, self.end)
+        self._all = self.claims if own is None else self.claims.and_(own.within(self.start, self.end))
         window = fleet.window(period, now)
         self._stays = stays(window, takeable.which, takeable.since, takeable.until)
         self._ground = Ground(fleet)
@@ -128,9 +139,10 @@ class Guarantees:
     def allow(self, picks: Sequence[Pick]) -> bool:
         """Whether these picks, over all of the period, leave every claim that has a place its place.
 
-        A claim that has none even without them (GPUs have failed) is no reason to refuse: what is
-        lacking must not grow. Never says yes wrongly; exact but for node groups of sizes that do not
-        divide one another, where a search is given up after a while.
+        Where more is promised than there is (GPUs have failed), what is lacking of the claims of all,
+        its own among them, must not grow: who comes first gets what is left. Never says yes wrongly;
+        exact but for node groups of sizes that do not divide one another, where a search is given up
+        after a while.
         """
         if not len(self.claims.milli) or not picks:
             return True
@@ -145,16 +157,18 @@ class Guarantees:
 
         A first look: what is chosen there has still to be allowed.
         """
-        every = np.ones(len(self.fleet.id), dtype=np.bool_)
+        found = np.ones(len(self.fleet.id), dtype=np.bool_)
         if not len(self.claims.milli):
-            return every
+            return found
         whole, level, free = self._ground.worst_in_full(self._stays.worst)
-        if lacking(free, self._worst_need)[0]:
-            if len(self._times) > _MOST_INSTANTS:
-                return every
-            return self._open_over_time(milli)
-        kinds = _kinds(free, self._worst_need, np.zeros(1, dtype=np.int64), milli)
-        return np.asarray(kinds[0][self.fleet.model, np.where(whole > 0, level, 0)])
+        if not lacking(free, self._worst_need)[0]:
+            kinds = _kinds(free, self._worst_need, np.zeros(1, dtype=np.int64), milli)
+            found = kinds[0][self.fleet.model, np.where(whole > 0, level, 0)]
+            if found.all():
+                return found
+        if len(self._times) > _MOST_INSTANTS:
+            return found
+        return self._open_over_time(milli)
 
     # --- Each instant by itself ---------------------------------------------------
 
@@ -165,8 +179,8 @@ class Guarantees:
 
     @cached_property
     def _times(self) -> Ints:
-        since = np.maximum(self.claims.since, self.start)
-        until = self.claims.until[self.claims.until < self.end]
+        since = np.maximum(self._all.since, self.start)
+        until = self._all.until[self._all.until < self.end]
         first = np.array([self.start], dtype=np.int64)
         return np.unique(np.concatenate((first, self._changes.time, self._changes.bin_time, since, until)))
 
@@ -176,7 +190,8 @@ class Guarantees:
 
     @cached_property
     def _lacking(self) -> Ints:
-        return lacking(self._free, self._need)
+        """What of the claims of all finds no place as it is."""
+        return lacking(self._free, _need(self._all, len(self.fleet.models), self._times))
 
     def _with(self, mine: Held) -> Free:
         """The states at all instants with these, too: only their bins are looked at again."""

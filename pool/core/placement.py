@@ -17,7 +17,7 @@ import numpy as np
 
 from pool.core import shares
 from pool.core.asks import Ask, alternatives
-from pool.core.fleet import Fleet, micros, of_views, span_of
+from pool.core.fleet import Bools, Fleet, micros, of_views, span_of
 from pool.core.fleet_window import Window
 from pool.core.mig import Profile, media_clash
 from pool.core.period import Period
@@ -71,6 +71,7 @@ def candidates(
     clean: bool = False,
     window: Window | None = None,
     avoid: Collection[str] = (),
+    barred: Bools | None = None,
 ) -> list[Candidate]:
     """Up to `limit` placements of `ask`, best first; [] only when there is none.
 
@@ -80,10 +81,12 @@ def candidates(
     GPU model where possible. Independent of the order of `gpus`. `account`: whose MPS
     server a share would need, where a GPU has only one. `without` and `clean`: see
     Fleet.window, whose answer `window` is where that is known. `avoid` are models that are
-    not to be taken. `now` None is the start of the period.
+    not to be taken, `barred` [places] GPUs that are kept for guarantees. `now` None is the
+    start of the period.
     """
     fleet, now = gpus if isinstance(gpus, Fleet) else of_views(gpus), now or period.start
     how: dict[str, Any] = {"account": account, "without": without, "clean": clean, "window": window}
+    how |= {"barred": barred}
     asks = alternatives(ask)
     fields = (field(fleet, one, period, now, avoid=avoid, **how) for one in asks)
     found = [one for here in fields for one in choose(here, policy or prior(), limit, own)]

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pool.core import fleet as fleets
 from pool.core.asks import Ask, GpuAsk, alternatives
-from pool.core.fleet import BLOCKER, Fleet, of_views
+from pool.core.fleet import BLOCKER, Bools, Fleet, of_views
 from pool.core.period import Period
 from pool.core.placement_field import Field, field
 from pool.core.placement_mode import SWITCH
@@ -39,6 +39,7 @@ class Shortfall:
     not_enforced, too_small, memory_unknown; what makes it unusable (unknown,
     frozen, ...); blocked (only what is not booked is in the way), busy, media,
     limit, other_user, memory_full, compute_full, shares_full, other_mode,
+    guaranteed_to_others (has room, but a guarantee of another team needs it);
     node_full (its node has too little cpu or memory left);
     imex_not_ready (has room, but its node reaches no other); same_node, other_domain, other_block
     (has room, but other places have more together); or room.
@@ -58,11 +59,15 @@ def shortfall(
     account: str | None = None,
     now: datetime | None = None,
     without: UUID | None = None,
+    barred: Bools | None = None,
 ) -> Shortfall:
-    """Why `ask` does not fit; `free` >= `asked` exactly when it does. Of the alternatives the best one's."""
+    """Why `ask` does not fit; `free` >= `asked` exactly when it does. Of the alternatives the best one's.
+
+    `barred`: see placement.candidates.
+    """
     fleet = gpus if isinstance(gpus, Fleet) else of_views(gpus)
     fields = (
-        field(fleet, one, period, now or period.start, account=account, without=without)
+        field(fleet, one, period, now or period.start, account=account, without=without, barred=barred)
         for one in alternatives(ask)
     )
     return max((_short(one) for one in fields), key=lambda short: (short.free, short.offered))

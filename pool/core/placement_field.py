@@ -113,8 +113,9 @@ def field(
     clean: bool = False,
     window: Window | None = None,
     avoid: Collection[str] = (),
+    barred: Bools | None = None,
 ) -> Field:
-    """Of this ask. `account`, `without`, `clean`, `avoid`: see placement.candidates and Fleet.window.
+    """Of this ask. `account` and from `without` to `barred`: see placement.candidates and Fleet.window.
 
     `window` is what Fleet.window gives for them, where that is known.
     """
@@ -132,6 +133,10 @@ def field(
     if (fleet.use == _AUTO).any():
         _modes(fleet.window(wide(period), now, without=without), ask, count, why)
     _nowhere(fleet, ask, count, offered, why)
+    if barred is not None:
+        kept = barred & (count > 0)
+        why.say(kept, "guaranteed_to_others")
+        count[kept] = 0
     left, in_all = _node_limits(window, ask)
     if left is not None:
         full = (left[fleet.node] < 1) & (count > 0)

@@ -144,6 +144,16 @@ def test_what_is_lacking_anyway_is_no_reason_to_refuse_but_it_must_not_grow():
     assert promised.open_to(1000).tolist() == [card.model == A100 for card in promised.fleet.cards]
 
 
+def test_where_more_is_promised_than_there_is_who_comes_first_gets_what_is_left():
+    # Both teams have one GPU left of their guarantees, and one GPU is there.
+    views = wholes("a")
+    known = of_views(views)
+    claims = Claims.of(known, [Claim(team, H100, 1000, MORNING, "gpu") for team in (MINE, OTHER)])
+    of_others, own = claims.but(MINE), claims.but(OTHER)
+    assert Guarantees(known, MORNING, DAWN, of_others, Takeable.none(), own).allow([whole(views[0])])
+    assert not Guarantees(known, MORNING, DAWN, of_others, Takeable.none()).allow([whole(views[0])])
+
+
 def test_gpus_that_are_out_of_reach_serve_no_guarantee():
     views = [*wholes("a"), gpu(1, use=Use.WHOLE, why="unknown")]
     assert not guarded(views, [Claim(OTHER, H100, 1000, MORNING, "gpu")]).allow([whole(views[0])])

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from pool.core import mig
 from pool.core.fleet import of_views
+from pool.core.placement import candidates, shortfall
 from pool.core.placement_field import field, fits, sorts_of
 from pool.core.placement_room import Use, chosen, mismatch, packed, room, slots
+from pool.core.shapes import MigAsk
 from tests.core import worlds
-from tests.core.worlds import at, gpu, profile
+from tests.core.worlds import at, gpu, profile, span
 
 H100, RTX = "H100-80GB", "RTX-PRO-6000-96GB"
 
@@ -56,3 +58,14 @@ def test_gpus_that_nothing_tells_apart_are_one_sort() -> None:
     assert sorted(len(places) for places in sorts_of(fleet)) == [1, 1, 1, 2]
     assert sorts_of(of_views([])) == []
     assert field(of_views([]), worlds.an_ask(H100, 1), worlds.span(0, 1), at(0)).free == 0
+
+
+def test_a_gpu_that_is_kept_for_guarantees_has_no_room_and_is_counted_as_that() -> None:
+    views = [gpu(0), gpu(1)]
+    known = of_views(views)
+    barred = np.array([True, False])
+    found = candidates(known, MigAsk("7g.80gb"), span(0, 4), barred=barred)
+    assert {pick.gpu_id for one in found for pick in one.picks} == {known.cards[1].id}
+    short = shortfall(known, MigAsk("7g.80gb", count=2), span(0, 4), barred=barred)
+    assert short.free == 1
+    assert short.counts == {"guaranteed_to_others": 1, "room": 1}
