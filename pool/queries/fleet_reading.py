@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
+from psycopg.pq import Format
 
 from pool.core import mig, wire
 from pool.core.fleet import Card, NodeCard, masks, node_domain
@@ -44,10 +45,11 @@ _PROFILES = """
 SELECT id, jsonb_hash_extended(profiles, 0), profiles::text FROM pool_gpu WHERE id = ANY(%(gpus)s)
 """
 
-# All of one width and none NULL, so that the binary form is an array already. A share that runs on after its
-# end still holds, so the ledgers know what it takes: it masks nobody else's.
+# All of one width and none NULL, so that the binary form is an array already: one value for all rows (up to
+# 1 GB, some three million), and a statement that is planned once, other than a COPY. A share that runs on after
+# its end still holds, so the ledgers know what it takes: it masks nobody else's.
 _ROWS = """
-COPY (
+SELECT string_agg(record_send(one), ''::bytea) FROM (
     SELECT alloc.gpu_id, lower(alloc.blocked), coalesce(upper(alloc.blocked), 'infinity'),
         lower(booked.period), coalesce(least(upper(booked.period), booked.recall_at), 'infinity'),
         lower(alloc.span), upper(alloc.span) - lower(alloc.span), coalesce(alloc.profile_id, -1),
@@ -70,16 +72,17 @@ COPY (
     WHERE {these} AND NOT (gpu.use = 'share' AND alloc.kind = 'overrun' AND EXISTS (
         SELECT FROM pool_allocation late JOIN pool_reservation over ON over.id = late.reservation_id
         WHERE late.gpu_id = alloc.gpu_id AND late.holds AND over.state = 'ending'))
-) TO STDOUT (FORMAT BINARY)
+) one
 """
 #: Of all rows at once; and of a few, which are looked up one by one, whatever the planner thinks (OFFSET).
 _BOOKED = "JOIN pool_reservation booked ON booked.id = alloc.reservation_id"
 _BOOKED_FEW = """CROSS JOIN LATERAL (
     SELECT * FROM pool_reservation one WHERE one.id = alloc.reservation_id OFFSET 0) booked"""
-#: Filled in with numbers: COPY takes no parameters.
-_ON_GPUS = "alloc.gpu_id = ANY('{%s}'::bigint[])"
+_ON_GPUS = "alloc.gpu_id = ANY(%(gpus)s::bigint[])"
 _IN_POOL = """alloc.gpu_id IN (
-    SELECT its.id FROM pool_gpu its JOIN pool_node node ON node.id = its.node_id WHERE node.pool_id = %d)"""
+    SELECT its.id FROM pool_gpu its JOIN pool_node node ON node.id = its.node_id WHERE node.pool_id = %(pool)s)"""
+_POOLS_ROWS = _ROWS.format(these=_IN_POOL, booked=_BOOKED)
+_ROWS_ON = _ROWS.format(these=_ON_GPUS, booked=_BOOKED_FEW)
 
 #: The columns of _ROWS, as PostgreSQL sends them.
 _SENT = (
@@ -110,7 +113,6 @@ _SENT = (
     ("priority", ">i2"),
 )
 TIMES = ("start", "end", "since", "until", "created")
-_HEADER, _TRAILER = 19, 2
 #: PostgreSQL counts from 2000, in microseconds.
 EPOCH = 946_684_800_000_000
 
@@ -137,13 +139,13 @@ def cards_of(pool_id: int, gpu_ids: list[int] | None) -> list[Card]:
 
 def rows_of(pool_id: int, gpu_ids: list[int] | None) -> Records:
     """What holds or stands in the way on the pool's GPUs, or on those asked for."""
-    if gpu_ids is None:
-        sql = _ROWS.format(these=_IN_POOL % pool_id, booked=_BOOKED)
-    else:
-        these = _ON_GPUS % ",".join(str(int(pk)) for pk in gpu_ids)
-        sql = _ROWS.format(these=these, booked=_BOOKED_FEW)
-    with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(sql) as copy:
-        return records(b"".join(copy))
+    with connection.cursor() as cursor:
+        cursor.cursor.format = Format.BINARY
+        if gpu_ids is None:
+            cursor.execute(_POOLS_ROWS, {"pool": pool_id})
+        else:
+            cursor.execute(_ROWS_ON, {"gpus": gpu_ids})
+        return records(cursor.fetchone()[0] or b"")
 
 
 def accounts_on(rows: Records, known: Mapping[int, str]) -> Mapping[int, str]:
@@ -162,22 +164,22 @@ def _fetch(sql: str, wanted: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _width() -> np.dtype[np.void]:
-    fields: list[Any] = [("n", ">i2")]
+    fields: list[Any] = [("n", ">i4")]
     for name, *kind in _SENT:
-        fields += [(f"{name} is", ">i4"), (name, *kind)]
+        fields += [(f"{name} is", ">i8"), (name, *kind)]
     return np.dtype(fields)
 
 
-#: One row as it is sent: how many columns it has, then each after its length.
+#: One row as it is sent: how many columns it has, then each after its type and length.
 SENT = _width()
 
 
 def records(sent: bytes) -> Records:
-    """The rows in a binary COPY whose columns all have one width."""
-    number, rest = divmod(len(sent) - _HEADER - _TRAILER, SENT.itemsize)
+    """The rows as record_send gives them, one after the other: columns that all have one width."""
+    number, rest = divmod(len(sent), SENT.itemsize)
     if rest:
         raise ValueError("the rows are not as wide as expected")
-    told = np.frombuffer(sent, dtype=SENT, count=number, offset=_HEADER)
+    told = np.frombuffer(sent, dtype=SENT, count=number)
     rows = np.zeros(number, dtype=ROW)
     for name in ROW.names or ():
         if name != "mask":
