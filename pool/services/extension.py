@@ -24,7 +24,7 @@ from pool.core.states import State
 from pool.models import Allocation, Pool, Reservation
 from pool.queries import access, snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import events, grants, idempotency, locks, plans, wishes
+from pool.services import events, grants, idempotency, locks, plans, thresholds, wishes
 from pool.services.idempotency import Claim
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def extend(
 
     A `claim` that was carried out before answers the reservation as it is now
     (`replayed`). Refuses with NOT_FOUND, FORBIDDEN, INVALID, STALE, WRONG_STATE
-    (state, doing), KEY_REUSED, IN_PROGRESS, BUSY, and for the added time with
+    (state, doing), NEEDS_APPROVAL, KEY_REUSED, IN_PROGRESS, BUSY, and for the added time with
     NO_CAPACITY (asked, free, counts, latest_end) and QUOTA_EXCEEDED.
     """
     made = idempotency.claim(claim, now=now) if claim else None
@@ -63,6 +63,7 @@ def extend(
     row = locks.reservation(reservation_id, version)
     if row.state not in EXTENDABLE:
         raise Refusal(Code.WRONG_STATE, state=row.state, doing="extend")
+    thresholds.no_extension(pool, row.charge_milli)
     added = _added(row, end, duration, now)
     slices = list(Allocation.objects.filter(reservation=row, holds=True).order_by("pk"))
     _check(pool, row, slices, added, now)

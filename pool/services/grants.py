@@ -19,13 +19,18 @@ from pool.core.states import HOLDING, Reason, State
 from pool.core.topology import channel
 from pool.models import Allocation, Gpu, Pool, Reservation
 from pool.models.reservations import SHARED, new_id
-from pool.services import commands, events, locks
+from pool.services import commands, events, locks, thresholds
 from pool.services.plans import Plan, Wanted
 from pool.services.wishes import Wish
 
+_VERBS = {State.HELD: "reservation.held", State.PENDING_APPROVAL: "reservation.pending_approval"}
+
 
 def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
-    state, reason, goes = _first_state(wish, pool, plan)
+    """Refuses with NEEDS_APPROVAL what is above the pool's threshold and leaves no time to ask."""
+    milli = sum(pick.charge_milli for pick in plan.picks)
+    approve_by = _approve_by(wish, pool, milli)
+    state, reason, goes = _first_state(wish, pool, plan, pending=approve_by is not None)
     reservation = Reservation(
         team=wish.team,
         pool=pool,
@@ -38,8 +43,9 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
         state_reason=reason,
         period=_range(wish.wanted.period),
         created_at=wish.now,
-        charge_milli=sum(pick.charge_milli for pick in plan.picks),
+        charge_milli=milli,
         hold_until=wish.hold_until,
+        approve_by=approve_by,
         imex_channel=_channel(wish, pool, plan),
         visibility=wish.visibility,
         restartable=wish.restartable,
@@ -48,7 +54,7 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
     reservation.save(force_insert=True)
     rows = allocate(reservation, plan, wish.wanted, wanted_at=wish.now if goes else None)
     events.record(
-        "reservation.booked" if wish.hold_until is None else "reservation.held",
+        _VERBS.get(state, "reservation.booked"),
         actor=wish.actor,
         now=wish.now,
         team_id=wish.team.pk,
@@ -88,10 +94,19 @@ def _channel(wish: Wish, pool: Pool, plan: Plan) -> int | None:
     return channel([one for one in others.values_list("imex_channel", flat=True) if one is not None])
 
 
-def _first_state(wish: Wish, pool: Pool, plan: Plan) -> tuple[State, Reason, bool]:
+def _approve_by(wish: Wish, pool: Pool, milli: int) -> datetime | None:
+    """Until when it has to be approved; None where nobody has to."""
+    if not thresholds.needs(pool, milli):
+        return None
+    return thresholds.approve_by(pool, milli, wish.wanted.period, team_id=wish.team.pk, now=wish.now)
+
+
+def _first_state(wish: Wish, pool: Pool, plan: Plan, *, pending: bool) -> tuple[State, Reason, bool]:
     """State, reason, and whether its slices are wanted at once."""
     if wish.hold_until is not None:
         return State.HELD, Reason.OFFERED, False
+    if pending:
+        return State.PENDING_APPROVAL, Reason.NEEDS_APPROVAL, False
     if not wish.starts_now:
         return State.SCHEDULED, Reason.BOOKED, False
     if pool.frozen:

@@ -14,13 +14,14 @@ from uuid import UUID
 from django.db import IntegrityError
 
 from pool.core.errors import Code, Refusal
+from pool.core.period import Period
 from pool.core.roles import Action
 from pool.core.shapes import Ask, Class
 from pool.core.states import Reason, State
 from pool.core.terms import ORDINARILY, Terms
-from pool.models import Reservation
+from pool.models import Pool, Reservation
 from pool.queries import access
-from pool.services import booking, commands, idempotency, locks, reservations, starts, turns
+from pool.services import booking, commands, idempotency, locks, reservations, starts, thresholds, turns
 from pool.services.idempotency import Claim
 from pool.services.wishes import Asked
 
@@ -77,8 +78,8 @@ def confirm(
     """Book what is held, by whom it is held for; it starts at once if its start has come.
 
     A `claim` that was carried out before answers the reservation as it is now (`replayed`). Refuses
-    with NOT_FOUND, FORBIDDEN, STALE, LAPSED (hold_until), WRONG_STATE (state, doing), KEY_REUSED,
-    IN_PROGRESS, BUSY.
+    with NOT_FOUND, FORBIDDEN, STALE, LAPSED (hold_until), WRONG_STATE (state, doing), NEEDS_APPROVAL,
+    KEY_REUSED, IN_PROGRESS, BUSY.
     """
     return _confirm(actor=actor, reservation_id=reservation_id, version=version, now=now, claim=claim)
 
@@ -97,15 +98,26 @@ def _confirm(
     pool = locks.pool(seen.pool_id)
     row = locks.reservation(reservation_id, version)
     _check_held(row, now)
-    if row.from_wait:
-        turns.accept(pool, row, now)
-    reservations.schedule([row], now=now, actor=actor)
-    if row.period.lower <= now:
-        commands.issue(locks.gpus(starts.start(pool, [row], now)), now)
+    _book(pool, row, actor, now)
     locks.changed(pool)
     if claim:
         idempotency.keep(claim, resource=row.pk, now=now, status=200)
     return row
+
+
+def _book(pool: Pool, row: Reservation, actor: User, now: datetime) -> None:
+    """Above the threshold it waits for an approver, from now on."""
+    if row.from_wait:
+        turns.accept(pool, row, now)
+    if thresholds.needs(pool, row.charge_milli):
+        period = Period(row.period.lower, row.period.upper)
+        row.approve_by = thresholds.approve_by(pool, row.charge_milli, period, team_id=row.team_id, now=now)
+        row.save(update_fields=["approve_by"])
+        reservations.submit([row], now=now, actor=actor)
+        return
+    reservations.schedule([row], now=now, actor=actor)
+    if row.period.lower <= now:
+        commands.issue(locks.gpus(starts.start(pool, [row], now)), now)
 
 
 def _for_whom(row: Reservation) -> tuple[int, ...]:

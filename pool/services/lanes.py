@@ -29,6 +29,7 @@ from pool.core.errors import Code, Refusal
 from pool.core.states import Reason, State
 from pool.models import Allocation, Lane, Pool, Reservation, SetAside
 from pool.queries import clock
+from pool.queries import waiting as queue
 from pool.services import (
     broker,
     commands,
@@ -39,6 +40,7 @@ from pool.services import (
     reservations,
     starts,
     telemetry,
+    thresholds,
     turns,
     waiting,
 )
@@ -204,7 +206,7 @@ def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
     """Lapsed holds and ends first, then starts, in batches; then what hardware failed, and what waits."""
     aside = _Aside("due")
     done = Swept()
-    for select in (_lapsed, _over, _to_start):
+    for select in (_lapsed, thresholds.undecided, _over, _to_start):
         pace = _Pace()
         while time.monotonic() < until:
             rows = select(pool_id, now).exclude(pk__in=aside.hidden)
@@ -300,6 +302,8 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     lapsed = list(_lapsed(pool_id, now).filter(pk__in=ids))
     reservations.lapse([row for row in lapsed if not row.from_wait], Reason.HOLD_LAPSED, now=now)
     turns.lapse_offers([row for row in lapsed if row.from_wait], now=now)
+    undecided = list(thresholds.undecided(pool_id, now).filter(pk__in=ids))
+    thresholds.lapse(undecided, now=now)
     over = list(_over(pool_id, now).filter(pk__in=ids))
     reservations.lapse([row for row in over if row.state == State.SCHEDULED], now=now)
     touched = reservations.end(
@@ -316,9 +320,9 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     touched |= starts.rescue(pool, list(starts.stranded(pool_id, now).filter(pk__in=ids)), now)
     moved = starts.relocate(pool, list(starts.displaced(pool_id, now).filter(pk__in=ids)), now)
     # Whose offer has just lapsed is behind those who wait already.
-    line = waiting.line(pool_id).filter(pk__in=ids).exclude(pk__in=[row.pk for row in lapsed])
+    line = queue.line(pool_id).filter(pk__in=ids).exclude(pk__in=[row.pk for row in lapsed])
     touched |= waiting.serve(pool, list(line), now)
     commands.issue(locks.gpus(touched), now)
-    if lapsed or over or new or touched or moved:
+    if lapsed or undecided or over or new or touched or moved:
         locks.changed(pool)
-    return Swept(ended=len(lapsed) + len(over), started=len(new))
+    return Swept(ended=len(lapsed) + len(undecided) + len(over), started=len(new))

@@ -15,8 +15,9 @@ from uuid import UUID
 from django.db.models import Case, DateTimeField, F, Func, QuerySet, Value, When
 from django.db.models.functions import Greatest, Lower
 
-from pool.core import states
+from pool.core import budget, states
 from pool.core.errors import Code, Refusal
+from pool.core.period import Period
 from pool.core.roles import Action, TeamRole
 from pool.core.states import HOLDING, TERMINAL, Reason, State
 from pool.models import Allocation, Reservation
@@ -33,9 +34,14 @@ if TYPE_CHECKING:
     from pool.models import User
 
 #: What has begun to end, or is over, has nothing left to give back.
-RELEASABLE = (State.HELD, State.WAITING, State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED)
+RELEASABLE = (
+    *(State.HELD, State.PENDING_APPROVAL, State.WAITING),
+    *(State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED),
+)
 #: Its start has not come: it is cancelled, not ended.
-NOT_BEGUN = (State.HELD, State.WAITING, State.SCHEDULED)
+NOT_BEGUN = (State.HELD, State.PENDING_APPROVAL, State.WAITING, State.SCHEDULED)
+#: Nobody else could have had it meanwhile: giving it back late may cost something.
+PRICED = (State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED)
 
 #: What an end is for -> what it is when it is over, if not simply ended.
 _OVER = {
@@ -51,15 +57,17 @@ def release(
     actor: User,
     reservation_id: UUID,
     version: int | None = None,
+    waive: bool = False,
     now: datetime,
     claim: Claim | None = None,
 ) -> Reservation:
     """Give it back: before its start it is cancelled, later it ends and its GPUs are cleaned.
 
-    The owner, a lead of the team or an operator may. A `claim` that was carried
-    out before answers the reservation as it is now (`replayed`). Refuses with
-    NOT_FOUND, FORBIDDEN, STALE (version, known), WRONG_STATE (state, doing),
-    KEY_REUSED, IN_PROGRESS, BUSY.
+    The owner, a lead of the team or an operator may. Where the pool has a price for giving back late
+    (`late_price`), that is retained, unless a lead (not of their own) or an approver waives it. A
+    `claim` that was carried out before answers the reservation as it is now (`replayed`). Refuses
+    with NOT_FOUND, FORBIDDEN, STALE (version, known), WRONG_STATE (state, doing), KEY_REUSED,
+    IN_PROGRESS, BUSY.
     """
     made = idempotency.claim(claim, now=now) if claim else None
     if made is not None:
@@ -68,10 +76,14 @@ def release(
     own = seen.owner_id == actor.pk and access.can(actor, Action.RELEASE_OWN, seen.team)
     if not own:
         access.require(actor, Action.RELEASE_TEAM, seen.team)
+    if waive:
+        _require_waiver(actor, seen)
     pool = locks.pool(seen.pool_id)
     row = locks.reservation(reservation_id, version)
     if row.state not in RELEASABLE:
         raise Refusal(Code.WRONG_STATE, state=row.state, doing="release")
+    row.pool = pool
+    _retain(row, 0 if waive else late_price(row, now))
     if row.state in NOT_BEGUN:
         reason = Reason.CANCELLED if own else _by_whom(actor, row, Reason.CANCELLED_BY_LEAD)
         _move([row], State.CANCELLED, reason, now=now, actor=actor)
@@ -82,6 +94,26 @@ def release(
     if claim:
         idempotency.keep(claim, resource=row.pk, now=now, status=200)
     return row
+
+
+def late_price(row: Reservation, now: datetime) -> int:
+    """What giving it back at `now` would retain, in milli-GPU-hours; 0 where the pool has no such price."""
+    if not row.pool.late_release_price or row.state not in PRICED or row.period.upper is None:
+        return 0
+    return budget.late_release(row.charge_milli, Period(row.period.lower, row.period.upper), now)
+
+
+def _retain(row: Reservation, price: int) -> None:
+    """`None`, as it was, says that nothing was decided because there is no such price."""
+    if row.pool.late_release_price and row.state in PRICED:
+        row.retained_milli_hours = price
+        row.save(update_fields=["retained_milli_hours"])
+
+
+def _require_waiver(actor: User, row: Reservation) -> None:
+    """A lead of the team, but not of their own booking, or an approver."""
+    if row.owner_id == actor.pk or not access.can(actor, Action.BOOK_FOR_OTHERS, row.team):
+        access.require(actor, Action.SET_QUOTA)
 
 
 def _by_whom(actor: User, row: Reservation, lead: Reason) -> Reason:
@@ -107,9 +139,21 @@ def wait(rows: Sequence[Reservation], reason: Reason, *, now: datetime) -> None:
     note(rows, reason, now=now)
 
 
-def schedule(rows: Sequence[Reservation], *, now: datetime, actor: User | None) -> None:
-    """What was held is booked by whom it was held for; or what waited is given a later start."""
-    _move(rows, State.SCHEDULED, Reason.BOOKED, now=now, actor=actor)
+def schedule(
+    rows: Sequence[Reservation], *, now: datetime, actor: User | None, reason: Reason = Reason.BOOKED
+) -> None:
+    """Held: booked by whom it was held for. Waited: given a later start. Pending: an approver said yes."""
+    _move(rows, State.SCHEDULED, reason, now=now, actor=actor)
+
+
+def submit(rows: Sequence[Reservation], *, now: datetime, actor: User) -> None:
+    """What was held is booked, and needs an approver."""
+    _move(rows, State.PENDING_APPROVAL, Reason.NEEDS_APPROVAL, now=now, actor=actor)
+
+
+def deny(rows: Sequence[Reservation], *, now: datetime, actor: User) -> None:
+    """An approver said no."""
+    _move(rows, State.DENIED, Reason.DENIED, now=now, actor=actor)
 
 
 def queue(row: Reservation, reason: Reason = Reason.NO_CAPACITY, *, now: datetime) -> None:
