@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from psycopg.types.range import TimestamptzRange
@@ -24,9 +24,6 @@ from pool.models import Allocation, Event, Pool, Reservation
 from pool.services import events, grants, notices, reservations, wishes
 from pool.services.plans import Plan, Wanted
 
-#: How long an offer is held, and the least for which one is made.
-LASTS = timedelta(minutes=15)
-LEAST_OFFER = timedelta(minutes=1)
 #: So many that lapse end the wait.
 MOST_LAPSED = 2
 
@@ -37,21 +34,6 @@ class Turn:
 
     wanted: Wanted
     hold_until: datetime | None
-
-
-def length_of(row: Reservation) -> timedelta:
-    """For how long one that waits wants it; a restart without end, for as long as a booking may be."""
-    if row.period.upper is None:
-        return wishes.LONGEST
-    length: timedelta = row.period.upper - row.period.lower
-    return length
-
-
-def hold_until(row: Reservation, now: datetime) -> datetime | None:
-    """Until when an offer would be held that is made now; None: it is given at once."""
-    if not row.asks_first:
-        return None
-    return min(now + LASTS, row.window.upper - length_of(row))
 
 
 def give(pool: Pool, row: Reservation, plan: Plan, turn: Turn, now: datetime) -> set[int]:
@@ -83,7 +65,7 @@ def give(pool: Pool, row: Reservation, plan: Plan, turn: Turn, now: datetime) ->
         reservations.offer(row, now=now)
         _tell(row, "offered", now, hold_until=turn.hold_until.isoformat(), start=_start(row))
         return set()
-    _tell(row, "given", now, start=_start(row), end=row.period.upper.isoformat())
+    _tell(row, "started_from_wait", now, start=_start(row), end=row.period.upper.isoformat())
     if turn.wanted.period.start > now:
         reservations.schedule([row], now=now, actor=None)
         return set()

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
-from django.db.models import F, Min, QuerySet
+from django.db.models import Min
 from psycopg.types.range import TimestamptzRange
 
 from pool.core.errors import Refusal
-from pool.core.period import Period
 from pool.core.shapes import Ask, GpuAsk
 from pool.core.states import Reason, State
 from pool.models import Allocation, Pool, Reservation
 from pool.queries import snapshot
+from pool.queries import waiting as queries
 from pool.services import events, grants, plans, reservations, starts, turns, wishes
 from pool.services.plans import NoRoom
 from pool.services.turns import Turn
-
-#: What has waited for so long is over.
-LONGEST = timedelta(days=7)
 
 #: By pool: its change number, and who waited, when nothing was found. Without a change nothing will be.
 _in_vain: dict[int, tuple[int, tuple[UUID, ...]]] = {}
@@ -106,33 +103,16 @@ def _head(pool_id: int) -> int:
     return min(first["at"] or 0, 0) - 1
 
 
-def line(pool_id: int) -> QuerySet[Reservation]:
-    """Those who wait in this pool: what has a place before all others, then the oldest."""
-    rows = Reservation.objects.filter(pool=pool_id, state=State.WAITING).select_related(
-        "team", "owner", "booked_by"
-    )
-    return rows.order_by(F("waiting_order").asc(nulls_last=True), "waiting_since", "pk")
-
-
-def last_start(row: Reservation) -> datetime:
-    """The last instant at which one that waits could still be given, or offered, all of its time."""
-    if row.window is None:
-        latest: datetime = row.created_at + LONGEST
-        return latest
-    latest = row.window.upper - turns.length_of(row)
-    return latest - turns.LEAST_OFFER if row.asks_first else latest
-
-
 def next_tries(pool_id: int, now: datetime) -> list[UUID]:
     """Those whose turn it is: the head always, of the others some at a time, and who has waited for too long.
 
     Only the last while the pool is frozen, or has not changed since nothing was found.
     """
-    rows = list(line(pool_id))
+    rows = list(queries.line(pool_id))
     if not rows:
         return []
     ids = [row.pk for row in rows]
-    turn = {row.pk for row in rows if now > last_start(row)}
+    turn = {row.pk for row in rows if now > queries.last_start(row)}
     open_ = [row.pk for row in rows if row.window is None or row.window.lower <= now]
     is_vain = _in_vain.get(pool_id) == (snapshot.change_of(pool_id), tuple(open_))
     if open_ and not is_vain and not Pool.objects.filter(pk=pool_id, frozen=True).exists():
@@ -145,7 +125,7 @@ def serve(pool: Pool, rows: Sequence[Reservation], now: datetime) -> set[int]:
 
     What can no longer be had in time is over.
     """
-    late = [row for row in rows if now > last_start(row)]
+    late = [row for row in rows if now > queries.last_start(row)]
     turns.lapse_waits(late, now=now)
     touched: set[int] = set()
     for row in rows:
@@ -157,7 +137,7 @@ def serve(pool: Pool, rows: Sequence[Reservation], now: datetime) -> set[int]:
 
 
 def _note_vain(pool: Pool, tried: Sequence[Reservation], now: datetime) -> None:
-    ids = tuple(row.pk for row in line(pool.pk) if row.window is None or row.window.lower <= now)
+    ids = tuple(row.pk for row in queries.line(pool.pk) if row.window is None or row.window.lower <= now)
     if len(tried) == len(ids):
         _in_vain[pool.pk] = (pool.change, ids)
 
@@ -181,11 +161,8 @@ def _try(pool: Pool, row: Reservation, now: datetime) -> set[int]:
 
 def _turns(pool: Pool, row: Reservation, now: datetime) -> Iterator[Turn]:
     """What is tried for it, best first: all it asks for; where part of it will do, ever fewer pieces."""
-    until = turns.hold_until(row, now)
-    begin = max(now, row.window.lower) if row.window else now
-    length = turns.length_of(row)
-    last = begin + length if until is None else max(begin, until) + length
-    wanted = wishes.again(row, pool, Period(begin, last))
+    until = queries.hold_until(row, now)
+    wanted = wishes.again(row, pool, queries.taken(row, now))
     yield Turn(wanted, until)
     for ask in fewer(wanted.ask) if row.partial_ok else ():
         yield Turn(replace(wanted, ask=ask), until)

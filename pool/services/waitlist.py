@@ -17,7 +17,8 @@ from pool.core.shapes import ask_json
 from pool.core.states import Reason, State
 from pool.models import Reservation
 from pool.queries import snapshot
-from pool.services import events, grants, idempotency, locks, plans, turns, waiting, wishes
+from pool.queries import waiting as queries
+from pool.services import events, grants, idempotency, locks, plans, wishes
 from pool.services.idempotency import Claim
 from pool.services.plans import NoRoom
 from pool.services.wishes import Asked, Wish
@@ -93,10 +94,10 @@ def _window(first: Period, latest: datetime | None, now: datetime, *, asks_first
     """From the earliest start to the latest end. Refuses with INVALID (too_early, too_far), NAIVE_TIME."""
     assert first.end is not None
     if latest is None:
-        return Period(first.start, first.end + waiting.LONGEST)
+        return Period(first.start, first.end + queries.LONGEST)
     last = Period(first.start, latest).end
     assert last is not None
-    least = first.end + (turns.LEAST_OFFER if asks_first else timedelta())
+    least = first.end + (queries.LEAST_OFFER if asks_first else timedelta())
     if last < least:
         raise invalid("/latest", "too_early", min=least.isoformat())
     if last > now + wishes.AHEAD:

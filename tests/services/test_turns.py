@@ -45,7 +45,7 @@ def test_what_asks_nobody_first_starts_at_once_and_its_owner_is_told(scene: Scen
     row = join(scene)
     lanes.due(now=NOON)
     assert now_as(row) == ("starting", "waiting_for_node")
-    assert told("given") == ["lena"]
+    assert told("started_from_wait") == ["lena"]
 
 
 def test_an_offer_is_held_for_a_quarter_of_an_hour_and_room_for_all_of_its_time_behind_it(

@@ -13,6 +13,7 @@ from pool.core.errors import Code
 from pool.core.shapes import Ask, Class, GpuAsk, ask_json
 from pool.models import Allocation, Blocker, Event, Gpu, Pool, QuotaLine, Reservation
 from pool.queries import snapshot
+from pool.queries import waiting as queue
 from pool.services import lanes, reservations, waiting
 from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene, refused, settle
 
@@ -68,7 +69,7 @@ def test_it_continues_what_failed_with_what_was_left(scene: Scene) -> None:
 
 def test_each_restart_goes_to_the_head_of_the_line(scene: Scene) -> None:
     first, second = failed(scene), failed(scene)
-    assert list(waiting.line(scene.pool.pk)) == [second, first]
+    assert list(queue.line(scene.pool.pk)) == [second, first]
 
 
 def test_it_starts_as_soon_as_something_fits_and_for_its_whole_time(scene: Scene) -> None:
@@ -146,7 +147,7 @@ def test_nobody_is_tried_again_before_the_pool_has_changed(scene: Scene) -> None
 def test_of_many_the_head_is_always_tried_and_the_others_in_turn(scene: Scene) -> None:
     for _ in range(25):
         failed(scene)
-    head = waiting.line(scene.pool.pk)[0].pk
+    head = queue.line(scene.pool.pk)[0].pk
     tried = [waiting.next_tries(scene.pool.pk, NOON + 2 * n * SECOND) for n in range(25)]
     assert all(len(ids) == 10 and ids[0] == head for ids in tried)
     assert len({pk for ids in tried for pk in ids}) == 25
@@ -165,9 +166,9 @@ def test_its_owner_can_give_up_the_wait(scene: Scene) -> None:
 def test_after_a_week_the_wait_is_over(scene: Scene) -> None:
     scene.book(WHOLE, duration=hours(24 * 9))
     again = failed(scene)
-    lanes.due(now=NOON + waiting.LONGEST)
+    lanes.due(now=NOON + queue.LONGEST)
     assert state(again)[0] == "waiting"
-    lanes.due(now=NOON + waiting.LONGEST + SECOND)
+    lanes.due(now=NOON + queue.LONGEST + SECOND)
     assert state(again) == ("expired", "wait_lapsed")
 
 
@@ -194,4 +195,4 @@ def test_what_meets_a_blocker_stands_before_those_who_wait_already(scene: Scene)
     Blocker.objects.create(gpu=Gpu.objects.get(), span=(0, 8), since=NOON, kind="foreign")
     earlier = failed(scene)
     lanes.due(now=NOON + hours(1) + timedelta(seconds=60))
-    assert list(waiting.line(scene.pool.pk)) == [booked, earlier]
+    assert list(queue.line(scene.pool.pk)) == [booked, earlier]
