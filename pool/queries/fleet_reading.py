@@ -46,8 +46,8 @@ SELECT id, jsonb_hash_extended(profiles, 0), profiles::text FROM pool_gpu WHERE 
 """
 
 # All of one width and none NULL, so that the binary form is an array already: one value for all rows (up to
-# 1 GB, some three million), and a statement that is planned once, other than a COPY. A share that runs on after
-# its end still holds, so the ledgers know what it takes: it masks nobody else's.
+# 1 GB, some three million), and other than a COPY it is planned once. A share that runs on after its end
+# still holds, so the ledgers know what it takes: it masks nobody else's.
 _ROWS = """
 SELECT string_agg(record_send(one), ''::bytea) FROM (
     SELECT alloc.gpu_id, lower(alloc.blocked), coalesce(upper(alloc.blocked), 'infinity'),
@@ -80,7 +80,8 @@ _BOOKED_FEW = """CROSS JOIN LATERAL (
     SELECT * FROM pool_reservation one WHERE one.id = alloc.reservation_id OFFSET 0) booked"""
 _ON_GPUS = "alloc.gpu_id = ANY(%(gpus)s::bigint[])"
 _IN_POOL = """alloc.gpu_id IN (
-    SELECT its.id FROM pool_gpu its JOIN pool_node node ON node.id = its.node_id WHERE node.pool_id = %(pool)s)"""
+    SELECT its.id FROM pool_gpu its JOIN pool_node node ON node.id = its.node_id
+    WHERE node.pool_id = %(pool)s)"""
 _POOLS_ROWS = _ROWS.format(these=_IN_POOL, booked=_BOOKED)
 _ROWS_ON = _ROWS.format(these=_ON_GPUS, booked=_BOOKED_FEW)
 
