@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from uuid import UUID
 
+import numpy as np
+
 from pool.core.fleet import Fleet
-from pool.core.fleet_rows import Bools, Ints
+from pool.core.fleet_rows import CLASSES, NEVER, Bools, Ints, halves, micros, whole_id
 from pool.core.period import Period
+
+#: The code of online work, which nobody can take back.
+ONLINE = CLASSES.index("online")
+#: Of the times since the oldest: 70 years.
+_TIME_BITS = 51
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -15,8 +22,9 @@ class Uses:
     """Rows that overlap a period. Times are microseconds since 1970, half-open (fleet_rows.micros).
 
     `model` is a number in the fleet's models, `klass` a code of fleet_rows.CLASSES, `milli`
-    thousandths of a GPU, `memory` MiB. `firm`: cannot be taken back (online work never can).
-    `reservation` is two halves of an id (fleet_rows.whole_id).
+    thousandths of a GPU, `memory` MiB (0 where it is not known). `firm`: cannot be taken back
+    (online work never can). `reservation` is two halves of an id (fleet_rows.whole_id), `row`
+    the number of the row in `fleet.on`.
     """
 
     team: Ints
@@ -29,11 +37,75 @@ class Uses:
     created: Ints
     firm: Bools
     reservation: Ints
+    row: Ints
 
     @classmethod
     def of(cls, fleet: Fleet, within: Period, without: UUID | None = None) -> Uses:
-        """Of what is on a whole pool; `without` leaves out one reservation."""
-        raise NotImplementedError
+        """Of what is on a whole pool; `without` leaves out one reservation.
+
+        What stands in the way without being booked counts in no quota.
+        """
+        on, start, end = fleet.on, micros(within.start), micros(within.end)
+        which = np.flatnonzero(
+            (on.field("since", slice(None)) < end)
+            & (on.field("until", slice(None)) > start)
+            & ~on.field("blocker", slice(None)).astype(np.bool_)
+        )
+        if without is not None:
+            which = which[(on.field("reservation", which) != halves(without)).any(axis=1)]
+        rows, place = on.records(which), on.at[which]
+        klass = rows["klass"].astype(np.int64)
+        # A share says what it takes; all else has its part of the card's memory.
+        size = np.bitwise_count(rows["mask"].view(np.uint64)).astype(np.int64)
+        part = memory_mib(fleet.memory[place], size, fleet.grid[place])
+        return cls(
+            team=rows["team"],
+            model=fleet.model[place],
+            klass=klass,
+            milli=rows["charge"].astype(np.int64),
+            memory=np.where(rows["memory"] > 0, rows["memory"], part),
+            since=rows["since"],
+            until=rows["until"],
+            created=rows["created"],
+            firm=rows["firm"] | (klass == ONLINE),
+            reservation=rows["reservation"],
+            row=which,
+        )
 
     def __len__(self) -> int:
         return len(self.team)
+
+    def part(self, which: Ints | Bools) -> Uses:
+        """Some of the rows."""
+        return Uses(**{one.name: getattr(self, one.name)[which] for one in fields(self)})
+
+    def within(self, start: int, end: int) -> Ints:
+        """The numbers of those that are there at some instant from `start` until before `end`."""
+        return np.flatnonzero((self.since < end) & (self.until > start))
+
+    @property
+    def kind(self) -> Ints:
+        """What goes first in a guarantee: what cannot be taken back, then online, interactive, batch."""
+        return self.klass + len(CLASSES) * ~self.firm
+
+    def order(self, which: Ints) -> Ints:
+        """These rows in the order in which they fill a guarantee: by kind, the oldest first.
+
+        Ids settle ties; they are looked at only where there are some.
+        """
+        created = self.created[which]
+        key = (self.kind[which] << _TIME_BITS) + (created - created.min(initial=NEVER))
+        at = np.argsort(key)
+        if (np.diff(key[at]) == 0).any():
+            first, second = self.reservation[which, 0], self.reservation[which, 1]
+            at = np.lexsort((second, first, key))
+        return which[at]
+
+    def ids(self, which: Ints) -> list[UUID]:
+        """The reservations of these rows, each once, in the order of the rows."""
+        return list(dict.fromkeys(whole_id(two) for two in self.reservation[which]))
+
+
+def memory_mib(total: Ints, size: Ints, grid: Ints) -> Ints:
+    """What `size` memory slices of `grid` have of a card's memory, rounded down. Also for single numbers."""
+    return total * size // grid

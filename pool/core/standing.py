@@ -6,25 +6,54 @@ has lines; a team without a line (or grant) of its own for a model has a cap of 
 team's own work fills its own guarantee, less what teams below it are guaranteed: first what
 cannot be taken back, then online, interactive, batch, then the oldest; on the line of its
 model first, then on that for any. The rest is borrowed: first within what the teams above it
-are guaranteed and their other teams leave unused, then from others.
+are guaranteed and their other teams leave unused, then from others, who lend it (lending).
+What cannot be taken back may not be borrowed at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 from uuid import UUID
 
+import numpy as np
+
+from pool.core import borrowing, lending, stairs
+from pool.core.admission import Booking, Borrowed, Loan, Source, check
+from pool.core.charter import Charter, charter
+from pool.core.fleet_rows import Bools, Ints, micros, whole_id
+from pool.core.lowering import Promised, above
 from pool.core.period import Period
-from pool.core.quota_lines import Grant, Line
+from pool.core.quota_lines import Grant, Line, Unit
 from pool.core.quota_uses import Uses
-from pool.core.shapes import Class
 
-__all__ = ["Booking", "Borrowed", "Loan", "Share", "Standing", "Unused", "Uses", "above", "borrowed_now"]
+__all__ = [
+    "Booking",
+    "Borrowed",
+    "Loan",
+    "Promised",
+    "Share",
+    "Source",
+    "Standing",
+    "Unused",
+    "UnusedSteps",
+    "Uses",
+    "above",
+    "borrowed_now",
+    "check",
+    "lent",
+    "shares",
+    "unused",
+    "unused_steps",
+]
 
-Source = Literal["siblings", "others"]
+#: Up to this id the rows of teams are looked up in a table.
+_SMALL = 1 << 20
+#: What the numbers in `UnusedSteps.unit` mean.
+UNITS: tuple[str, ...] = tuple(Unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +61,7 @@ class Standing:
     """All that quota decisions need of one pool. `models` are the names of the numbers in `uses.model`.
 
     `capacity` is what the pool has of each model, in milli: its GPUs that are not retired.
+    `kept`: the charter of the same lines, grants, parents and models, where it is at hand.
     """
 
     lines: tuple[Line, ...]
@@ -40,37 +70,40 @@ class Standing:
     uses: Uses
     models: tuple[str, ...]
     capacity: Mapping[str, int]
+    kept: Charter | None = None
 
+    @cached_property
+    def charter(self) -> Charter:
+        return self.kept or charter(self.lines, self.grants, self.parents, self.models)
 
-@dataclass(frozen=True, slots=True)
-class Booking:
-    """What is to be booked, changed or extended; hand over a standing without its own rows.
+    @cached_property
+    def capacities(self) -> Ints:
+        """Of the charter's models."""
+        return np.array([self.capacity.get(model, 0) for model in self.charter.models], dtype=np.int64)
 
-    `charges` (milli) and `memory` (MiB) are by GPU model, of all pieces together. `firm`: not
-    preemptible; online never is. `kind` and `largest_milli` (of one piece) are for the limits on one booking.
-    """
+    @cached_property
+    def nodes(self) -> Ints:
+        """[use]: the row in the charter's tables of its team or the next above it with lines; else -1."""
+        row, tree = self.charter.row, self.charter.tree
+        return self._of_team(lambda team: next((row[one] for one in tree.path(team) if one in row), -1))
 
-    team: int
-    charges: Mapping[str, int]
-    klass: Class
-    period: Period
-    created: datetime
-    firm: bool = False
-    memory: Mapping[str, int] = field(default_factory=dict)
-    kind: str = ""
-    largest_milli: int = 0
-    now: datetime | None = None
+    @cached_property
+    def direct(self) -> Bools:
+        """[use]: whether its own team has lines."""
+        row = self.charter.row
+        return self._of_team(lambda team: int(team in row)).astype(np.bool_)
 
-
-class Loan(NamedTuple):
-    """So much of a booking is borrowed over this period: within the teams above, or from others."""
-
-    period: Period
-    milli: int
-    source: Source
-
-
-Borrowed = tuple[Loan, ...]
+    def _of_team(self, found: Callable[[int], int]) -> Ints:
+        """What `found` says of the team of each use."""
+        teams = self.uses.team
+        most = int(teams.max(initial=0))
+        if most < _SMALL:
+            there = np.flatnonzero(np.bincount(teams)) if len(teams) else teams
+            table = np.full(most + 1, -1, dtype=np.int64)
+            table[there] = [found(team) for team in there.tolist()]
+            return table[teams]
+        there, which = np.unique(teams, return_inverse=True)
+        return np.array([found(team) for team in there.tolist()], dtype=np.int64)[which]
 
 
 class Unused(NamedTuple):
@@ -80,8 +113,30 @@ class Unused(NamedTuple):
     milli: int
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class UnusedSteps:
+    """The same over time, in columns: `milli` is not used from `since` until before `until`.
+
+    `model` is a number in the standing's models, -1: any; `unit` a number in UNITS, `size` the
+    GPUs of a group; `line` a number in `lines`.
+    """
+
+    lines: tuple[Line, ...]
+    line: Ints
+    team: Ints
+    model: Ints
+    unit: Ints
+    size: Ints
+    milli: Ints
+    since: Ints
+    until: Ints
+
+
 class Share(NamedTuple):
-    """A team at an instant: `used` by its own work, `inside` its own guarantee; the rest is borrowed."""
+    """A team at an instant: `used` by its own work, `inside` its own guarantee; the rest is borrowed.
+
+    `guaranteed` is what is guaranteed to its own work: less what the teams below it are.
+    """
 
     used: int
     inside: int
@@ -93,51 +148,99 @@ class Share(NamedTuple):
         return self.used - self.inside
 
 
-class Promised(NamedTuple):
-    """Over this period more is promised than a limit: `what` is cap, guaranteed (of firm work) or memory.
-
-    `reservations` are those that lie above it, wholly or in part.
-    """
-
-    what: Literal["cap", "guaranteed", "memory"]
-    period: Period
-    used: int
-    limit: int
-    reservations: tuple[UUID, ...]
-
-
-def check(standing: Standing, booking: Booking) -> Borrowed:
-    """What of the booking is borrowed, in order of time; () when it is within its guarantee at every instant.
-
-    Refuses with QUOTA_EXCEEDED. Data: reason (no_line, over_cap, over_memory, firm_over_guaranteed,
-    online_over_guaranteed, not_lent, or one of limits), line (id or None), team (of the line),
-    model (None: any), cap, used, asked (milli; MiB for memory), at (ISO, the first such instant).
-    not_lent has `within_guaranteed`: it is other work of the team that would become borrowed.
-    """
-    raise NotImplementedError
-
-
-def borrowed_now(standing: Standing, instant: datetime, against: int | None = None) -> dict[UUID, int]:
-    """How much of each reservation is borrowed at `instant`, in milli; only of those with some.
+def borrowed_now(standing: Standing, at: datetime, against: int | None = None) -> dict[UUID, int]:
+    """How much of each reservation is borrowed at an instant, in milli; only of those with some.
 
     `against`: only what that team may take back: not what is within the guarantee of a team that it
     does not belong to.
     """
-    raise NotImplementedError
+    milli = borrowing.borrowed_rows(standing, micros(at), against)
+    found: dict[tuple[int, int], int] = {}
+    some = np.flatnonzero(milli)
+    for two, amount in zip(standing.uses.reservation[some].tolist(), milli[some].tolist(), strict=True):
+        key = (two[0], two[1])
+        found[key] = found.get(key, 0) + amount
+    return {whole_id(np.array(two, dtype=np.int64)): amount for two, amount in found.items()}
 
 
-def shares(standing: Standing, instant: datetime) -> dict[int, Share]:
-    """Every team that has a line or a use at `instant`; the weight is the largest of its lines."""
-    raise NotImplementedError
+def shares(standing: Standing, at: datetime) -> dict[int, Share]:
+    """Every team that has a line or a use at an instant; the weight is the largest of its lines."""
+    moment = micros(at)
+    uses, charter = standing.uses, standing.charter
+    milli = borrowing.borrowed_rows(standing, moment)
+    own = charter.terms(moment).own.sum(axis=1)
+    found = {team: Share(0, 0, int(own[row]), int(charter.weights[row])) for team, row in charter.row.items()}
+    there = uses.within(moment, moment + 1)
+    for team in dict.fromkeys(uses.team[there].tolist()):
+        mine = there[uses.team[there] == team]
+        used = int(uses.milli[mine].sum())
+        known = found.get(team, Share(0, 0, 0, 1))
+        found[team] = known._replace(used=used, inside=used - int(milli[mine].sum()))
+    return found
 
 
 def unused(standing: Standing, period: Period) -> tuple[Unused, ...]:
-    """The lines (as they are then) of which something is not used at some instant of the period.
+    """The lines of which something is not used at some instant of the period, in the order of the lines.
 
     What teams below a team are guaranteed is theirs, not the team's: nothing counts twice.
-    What a use fills it fills in every unit.
     """
-    raise NotImplementedError
+    steps = unused_steps(standing, period)
+    most: dict[int, int] = {}
+    for line, milli in zip(steps.line.tolist(), steps.milli.tolist(), strict=True):
+        most[line] = max(milli, most.get(line, 0))
+    return tuple(Unused(steps.lines[line], milli) for line, milli in sorted(most.items()))
+
+
+def unused_steps(standing: Standing, period: Period) -> UnusedSteps:
+    """What teams are guaranteed for their own work and do not use, at every instant of the period.
+
+    Their work fills the line of its model first, then that for any. A line for a model of which
+    the pool has no GPU is left out.
+    """
+    start, end = micros(period.start), micros(period.end)
+    charter, uses = standing.charter, standing.uses
+    number, teams = len(charter.models), len(charter.teams)
+    which = uses.within(start, end)
+    which = which[standing.direct[which]]
+    times = uses.since[which], uses.until[which]
+    found = stairs.stairs(
+        stairs.events(
+            standing.nodes[which], uses.model[which], uses.milli[which], *times, (start, end), (teams, number)
+        ),
+        start,
+        charter.edges_in(start, end),
+    )
+    own = charter.own_of(found.group, found.time)
+    left = np.maximum(0, own[:, :number] - found.level)
+    over = np.maximum(0, found.level - own[:, :number]).sum(axis=1)
+    left = np.column_stack((left, np.maximum(0, own[:, number] - over)))
+    return _steps(standing, found, left, end)
+
+
+def _steps(standing: Standing, found: stairs.Stairs, left: Ints, end: int) -> UnusedSteps:
+    charter = standing.charter
+    lines = tuple(charter.all_lines.values())
+    numbers = {(line.team, line.model): number for number, line in enumerate(lines)}
+    parts: list[tuple[Ints, ...]] = []
+    for model in (*standing.models, None):
+        amounts = left[:, charter.columns[model]]
+        fresh = np.append(True, (np.diff(found.group) != 0) | (np.diff(amounts) != 0))[: len(amounts)]
+        at = np.flatnonzero(fresh)
+        until = np.append(found.time[at[1:]], end)[: len(at)]
+        until[np.append(np.diff(found.group[at]) != 0, True)[: len(at)]] = end
+        some = amounts[at] > 0
+        at, until = at[some], until[some]
+        its = np.array(
+            [numbers[charter.teams[row], model] for row in found.group[at].tolist()], dtype=np.int64
+        )
+        column = np.full(len(at), -1 if model is None else charter.columns[model], dtype=np.int64)
+        parts.append((its, column, amounts[at], found.time[at], until))
+    line, model_of, milli, since, until = (np.concatenate(one) for one in zip(*parts, strict=True))
+    team, unit, size = (
+        np.array([get(lines[one]) for one in line.tolist()], dtype=np.int64)
+        for get in (lambda one: one.team, lambda one: UNITS.index(one.unit), lambda one: one.unit_size)
+    )
+    return UnusedSteps(lines, line, team, model_of, unit, size, milli, since, until)
 
 
 def lent(standing: Standing, team: int, period: Period) -> dict[str, int]:
@@ -145,12 +248,7 @@ def lent(standing: Standing, team: int, period: Period) -> dict[str, int]:
 
     What is free, less what other teams are guaranteed, do not lend and do not use.
     """
-    raise NotImplementedError
-
-
-def above(standing: Standing, line: Line) -> tuple[Promised, ...]:
-    """What is promised already above this line, as it would be; for a look before it is lowered.
-
-    Over all of the time that the standing's uses tell. What is there is kept, what is new refused.
-    """
-    raise NotImplementedError
+    room = lending.room(standing, team, micros(period.start), micros(period.end))
+    left, _ = np.hsplit(room.level, 2)
+    least = np.maximum(0, left.min(axis=0)).tolist()
+    return {model: min(milli, least[-1]) for model, milli in zip(standing.models, least, strict=False)}

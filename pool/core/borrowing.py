@@ -1,0 +1,256 @@
+"""Which work fills a guarantee, and which is borrowed: row by row, at one instant or at all of a period.
+
+A team's own work fills what its lines guarantee to it, less what the teams below it are guaranteed,
+in the order of Uses.order: on the line of its model first, then on that for any. What is over is
+borrowed. Seen by another team, the teams that it does not belong to stand together: what one of them
+is over may lie in what the teams above it are guaranteed and the others there do not use, and
+only the rest can be taken back by it. Amounts in milli, times in microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pool.core.charter import Charter, Terms
+from pool.core.fleet_rows import Bools, Ints
+from pool.core.lending import on_path
+from pool.core.stairs import sums
+
+if TYPE_CHECKING:
+    from pool.core.standing import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Rows of the standing's uses, each in [since, until) with the same amount borrowed of it."""
+
+    which: Ints
+    milli: Ints
+    since: Ints
+    until: Ints
+
+
+def borrowed_rows(standing: Standing, instant: int, against: int | None = None) -> Ints:
+    """What of each use is borrowed at that instant; `against`: as far as that team may take it back."""
+    found = np.zeros(len(standing.uses), dtype=np.int64)
+    spans = borrowed_spans(standing, instant, instant + 1, against)
+    found[spans.which] = spans.milli
+    return found
+
+
+def borrowed_spans(standing: Standing, start: int, end: int, against: int | None = None) -> Spans:
+    """What of each use is borrowed, and when, from `start` until before `end`; also of what is firm."""
+    families = _Families(standing, against)
+    which = standing.uses.within(start, end)
+    which = which[families.may_be_over(which, start, end)]
+    which = standing.uses.order(which)
+    moments = _moments(families, which, start, end)
+    rest = _rest(families, moments)
+    return _spans(moments, rest, end)
+
+
+class _Families:
+    """Who stands together against a team: `family` [node] is a number, `alone` where it is one team only.
+
+    A node is a row of the charter's tables. What is used by a team without lines stands with the
+    next team above it that has some, and alone where there is none.
+    """
+
+    def __init__(self, standing: Standing, against: int | None) -> None:
+        self.standing = standing
+        self.charter: Charter = standing.charter
+        number = len(self.charter.teams)
+        mine = on_path(self.charter, against)
+        self.alone: Bools = mine if against is not None else np.ones(number, dtype=np.bool_)
+        self.family: Ints = np.arange(number + 1, dtype=np.int64)
+        if against is not None:
+            for rows in reversed(self.charter.levels):
+                above = self.charter.above[rows]
+                inside = (above >= 0) & ~mine[above] & ~mine[rows]
+                self.family[rows[inside]] = self.family[above[inside]]
+
+    @cached_property
+    def node(self) -> Ints:
+        """[use]: the row of its team; the last for what has none."""
+        return np.where(self.standing.nodes >= 0, self.standing.nodes, len(self.charter.teams))
+
+    def may_be_over(self, which: Ints, start: int, end: int) -> Bools:
+        """Of these uses, those whose family may have more at some instant than is guaranteed to its teams."""
+        uses, charter = self.standing.uses, self.charter
+        number, teams = len(charter.models), len(charter.teams)
+        edges = [start, *charter.edges_in(start, end).tolist()]
+        own = np.min([charter.terms(one).own for one in edges], axis=0)
+        own = np.vstack((own, np.zeros((1, number + 1), dtype=np.int64)))
+        node = self.node[which]
+        direct = self.standing.direct[which]
+        used = sums(node * number + uses.model[which], uses.milli[which], (teams + 1) * number)
+        over = np.maximum(0, used.reshape(teams + 1, number) - own[:, :number]).sum(axis=1) > own[:, number]
+        over[node[~direct]] = True
+        wanted = np.zeros(teams + 1, dtype=np.bool_)
+        wanted[self.family[over]] = True
+        return wanted[self.family[node]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Moments:
+    """Every use at every instant at which its family changes, in the order in which guarantees are filled.
+
+    `moment` numbers (family, instant): it is at `time[moment]`, in `stretch[moment]` between two
+    edges of the grants. `which`, `node`, `model` and `milli` are of the use.
+    """
+
+    time: Ints
+    family: Ints
+    stretch: Ints
+    moment: Ints
+    which: Ints
+    node: Ints
+    direct: Bools
+    model: Ints
+    milli: Ints
+
+
+def _moments(families: _Families, which: Ints, start: int, end: int) -> _Moments:
+    uses, charter = families.standing.uses, families.charter
+    family = families.family[families.node[which]]
+    since, until = np.maximum(uses.since[which], start), np.minimum(uses.until[which], end)
+    there, edges = np.flatnonzero(np.bincount(family)), np.append(charter.edges_in(start, end), start)
+    inner = until < end
+    all_family = np.concatenate((family, family[inner], np.repeat(there, len(edges))))
+    all_time = np.concatenate((since, until[inner], np.tile(edges, len(there))))
+    order = np.lexsort((all_time, all_family))
+    all_family, all_time = all_family[order], all_time[order]
+    fresh = np.append(True, (np.diff(all_family) != 0) | (np.diff(all_time) != 0))[: len(order)]
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.cumsum(fresh) - 1
+    time, of = all_time[fresh], all_family[fresh]
+    # A use is there from its own first moment on, until that of its end.
+    first, last = place[: len(which)], np.searchsorted(of, family, side="right")
+    last[inner] = place[len(which) : len(which) + int(inner.sum())]
+    number = last - first
+    use = np.repeat(np.arange(len(which)), number)
+    moment = np.arange(len(use)) - np.repeat(np.cumsum(number) - number, number) + np.repeat(first, number)
+    its = which[use]
+    return _Moments(
+        time=time,
+        family=of,
+        stretch=np.searchsorted(charter.edges, time, side="right"),
+        moment=moment,
+        which=its,
+        node=families.node[its],
+        direct=families.standing.direct[its],
+        model=uses.model[its],
+        milli=uses.milli[its],
+    )
+
+
+class _Tables:
+    """The charter's tables for the stretches that are looked at, one upon the other."""
+
+    def __init__(self, charter: Charter, moments: _Moments) -> None:
+        stretches = np.flatnonzero(np.bincount(moments.stretch)) if len(moments.stretch) else np.zeros(0, int)
+        self._at = np.zeros(int(stretches.max(initial=0)) + 1, dtype=np.int64)
+        self._at[stretches] = np.arange(len(stretches))
+        firsts = [int(moments.time[np.flatnonzero(moments.stretch == one)[0]]) for one in stretches.tolist()]
+        self._terms: list[Terms] = [charter.terms(one) for one in firsts]
+        empty = np.zeros((1, len(charter.models) + 1), dtype=np.int64)
+        self.own = np.array([np.vstack((one.own, empty)) for one in self._terms])
+        self.guaranteed = np.array([one.guaranteed for one in self._terms])
+
+    def at(self, stretch: Ints) -> Ints:
+        """The number of its table."""
+        return self._at[stretch]
+
+
+def _rest(families: _Families, moments: _Moments) -> Ints:
+    """What of each use at each moment is in nobody's guarantee, as the family stands together."""
+    if not len(moments.moment):
+        return moments.milli
+    number, nodes = len(families.charter.models), len(families.charter.teams) + 1
+    tables = _Tables(families.charter, moments)
+    table = tables.at(moments.stretch[moments.moment])
+    group = moments.moment * nodes + moments.node
+    rest = moments.milli.copy()
+    for column in ("model", "any"):
+        # What a team without lines has is in nobody's own guarantee.
+        some = np.flatnonzero(moments.direct & (rest > 0))
+        its = moments.model[some] if column == "model" else np.full(len(some), number)
+        key = group[some] * number + its if column == "model" else group[some]
+        rest[some] -= _taken(key, rest[some], tables.own[table[some], moments.node[some], its])
+    for node in _parents(families, moments, rest):
+        _within(families, moments, tables, node, rest)
+    return rest
+
+
+def _parents(families: _Families, moments: _Moments, rest: Ints) -> list[int]:
+    """The nodes, from below, in whose guarantee something that is over below them may yet lie."""
+    above = families.charter.above
+    with_children = set(above[above >= 0].tolist())
+    over: set[int] = set()
+    for node in np.flatnonzero(np.bincount(moments.node[rest > 0])).tolist():
+        while 0 <= node < len(above) and node not in over and not families.alone[node]:
+            over.add(node)
+            node = int(above[node])
+    wanted = [node for rows in families.charter.levels for node in rows.tolist() if node in over]
+    without_lines = set(moments.node[~moments.direct].tolist())
+    return [node for node in wanted if node in with_children or node in without_lines]
+
+
+def _within(families: _Families, moments: _Moments, tables: _Tables, node: int, rest: Ints) -> None:
+    """Takes off `rest` what fits into the guarantee of this team beside all that is in it already."""
+    number = len(families.charter.models)
+    below = np.flatnonzero(_subtree(families.charter, node)[moments.node])
+    moment, model = moments.moment[below], moments.model[below]
+    inside = moments.milli[below] - rest[below]
+    used = sums(moment * number + model, inside, len(moments.time) * number).reshape(-1, number)
+    guaranteed = tables.guaranteed[tables.at(moments.stretch), node]
+    left = np.maximum(0, guaranteed[:, :number] - used)
+    any_left = np.maximum(0, guaranteed[:, number] - np.maximum(0, used - guaranteed[:, :number]).sum(axis=1))
+    over = below[rest[below] > 0]
+    moment, model = moments.moment[over], moments.model[over]
+    rest[over] -= _taken(moment * number + model, rest[over], left[moment, model])
+    over = over[rest[over] > 0]
+    moment = moments.moment[over]
+    rest[over] -= _taken(moment, rest[over], any_left[moment])
+
+
+def _subtree(charter: Charter, node: int) -> Bools:
+    """[node]: whether it is this one or below it; the last, which has no team, is not."""
+    found = np.zeros(len(charter.teams) + 1, dtype=np.bool_)
+    found[node] = True
+    for rows in reversed(charter.levels):
+        above = charter.above[rows]
+        found[rows[(above >= 0) & found[above]]] = True
+    return found
+
+
+def _taken(key: Ints, amount: Ints, room: Ints) -> Ints:
+    """What each takes of a room that all with its key share, the first first."""
+    if int(key.max(initial=0)) < 2**62 // max(len(key), 1):
+        # Numbers that are all different sort several times as fast as by a stable sort.
+        order = np.argsort(key * len(key) + np.arange(len(key)))
+    else:
+        order = np.argsort(key, kind="stable")
+    key, amount = key[order], amount[order]
+    before = np.cumsum(amount) - amount
+    fresh = np.diff(key, prepend=-1) != 0
+    before -= before[fresh][np.cumsum(fresh) - 1]
+    taken = np.empty(len(order), dtype=np.int64)
+    taken[order] = np.clip(room[order] - before, 0, amount)
+    return taken
+
+
+def _spans(moments: _Moments, rest: Ints, end: int) -> Spans:
+    some = np.flatnonzero(rest)
+    # What of the rows lies at neighbouring moments with the same amount is one.
+    order = some[np.lexsort((moments.moment[some], moments.which[some]))]
+    which, moment, milli = moments.which[order], moments.moment[order], rest[order]
+    new = (np.diff(which) != 0) | (np.diff(moment) != 1) | (np.diff(milli) != 0)
+    fresh, last = np.append(True, new)[: len(order)], np.append(new, True)[: len(order)]
+    until = np.append(moments.time[1:], end)
+    until[np.append(np.diff(moments.family) != 0, False)[: len(moments.time)]] = end
+    return Spans(which[fresh], milli[fresh], moments.time[moment[fresh]], until[moment[last]])
