@@ -192,7 +192,10 @@ TABLE: Mapping[str, Row] = {
     Code.PROMISED: Row(
         409,
         _("More is promised already"),
-        (_("%(count)s bookings lie above that limit, wholly or in part."),),
+        (
+            _("Bookings that lie above that limit, wholly or in part: %(count)s."),
+            _("Bookings lie above that limit, wholly or in part."),
+        ),
         _("They would stay as they are, and what is new would be refused. Confirm that you want this."),
     ),
     Code.OWN_REQUEST: Row(

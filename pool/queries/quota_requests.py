@@ -1,0 +1,103 @@
+"""Requests for quota as somebody may see them, what was said about them, and whose they are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.db.models import Q, QuerySet
+
+from pool.core.errors import Code, Refusal
+from pool.core.roles import Action, TeamRole, allows
+from pool.models import QuotaComment, QuotaRequest, Reservation, User
+from pool.queries import teams
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser
+
+#: States in which somebody may still decide.
+OPEN = (QuotaRequest.State.SUBMITTED,)
+#: What was granted, be it over: these can be renewed.
+GRANTED = (QuotaRequest.State.APPROVED, QuotaRequest.State.ACTIVE, QuotaRequest.State.EXPIRED)
+
+
+def visible_to(user: User | AnonymousUser) -> QuerySet[QuotaRequest]:
+    """Those of teams in which the user has a role; all for who decides on them or sees everything."""
+    rows = QuotaRequest.objects.select_related("team", "pool", "requested_by", "decided_by", "grant")
+    if not user.is_active or user.pk is None:
+        return rows.none()
+    if decides(user) or teams.sees_all(user):
+        return rows
+    return rows.filter(team__in=teams.reach(user))
+
+
+def one(user: User | AnonymousUser, pk: int) -> QuotaRequest:
+    """The request, if `user` may see it; else NOT_FOUND."""
+    row = visible_to(user).filter(pk=pk).first()
+    if row is None:
+        raise Refusal(Code.NOT_FOUND)
+    return row
+
+
+def decides(user: User | AnonymousUser) -> bool:
+    """Whether a global role lets this user decide on requests and bookings."""
+    return allows(Action.DECIDE, None, teams.global_roles(user))
+
+
+def open_to_decide(user: User | AnonymousUser) -> QuerySet[QuotaRequest]:
+    """What waits for an approver, the oldest first; nothing for who is none."""
+    rows = visible_to(user) if decides(user) else QuotaRequest.objects.none()
+    return rows.filter(state__in=OPEN).order_by("created_at", "pk")
+
+
+def comments(request: QuotaRequest) -> QuerySet[QuotaComment]:
+    """What was said about it, oldest first."""
+    return request.comments.select_related("author").order_by("pk")
+
+
+def history(request: QuotaRequest) -> list[QuotaRequest]:
+    """What it renews, and what that renews, and so on: the newest first."""
+    found: list[QuotaRequest] = []
+    above = request.renews_id
+    while above is not None and all(row.pk != above for row in found):
+        row = QuotaRequest.objects.select_related("requested_by", "decided_by", "grant").get(pk=above)
+        found.append(row)
+        above = row.renews_id
+    return found
+
+
+def pending(user: User | AnonymousUser) -> QuerySet[Reservation]:
+    """Bookings that wait for an approver, by when they lapse; nothing for who is none."""
+    rows = Reservation.objects.filter(state="pending_approval")
+    rows = rows.select_related("team", "pool", "owner", "booked_by")
+    return rows.order_by("approve_by", "pk") if decides(user) else rows.none()
+
+
+def is_own(user: User, asked_by: tuple[User, ...]) -> bool:
+    """Whether it was asked by this user, or by a service account of a team that the user leads."""
+    if any(one.pk == user.pk for one in asked_by):
+        return True
+    machines = [one.pk for one in asked_by if one.kind == User.Kind.SERVICE]
+    if not machines:
+        return False
+    led = [team for team, role in teams.reach(user).items() if role == TeamRole.LEAD]
+    return User.objects.filter(pk__in=machines, memberships__team__in=led).exists()
+
+
+def to_move_on(pool_id: int, now: datetime) -> QuerySet[QuotaRequest]:
+    """Those whose grant begins or is over, though their state does not say so yet."""
+    begins = Q(state=QuotaRequest.State.APPROVED, grant__valid__startswith__lte=now)
+    over = Q(state=QuotaRequest.State.ACTIVE, grant__valid__endswith__lte=now)
+    return QuotaRequest.objects.filter(begins | over, pool=pool_id).order_by("pk")
+
+
+def ending_before(until: datetime, now: datetime) -> QuerySet[QuotaRequest]:
+    """Granted ones whose grant ends between `now` and `until`, and that nothing granted goes on from."""
+    rows = QuotaRequest.objects.filter(
+        state__in=(QuotaRequest.State.APPROVED, QuotaRequest.State.ACTIVE),
+        grant__valid__endswith__gt=now,
+        grant__valid__endswith__lte=until,
+    )
+    renewed = Q(renewed_by__state__in=(QuotaRequest.State.APPROVED, QuotaRequest.State.ACTIVE))
+    rows = rows.exclude(renewed).select_related("team", "pool", "requested_by", "grant")
+    return rows.order_by("pk")
