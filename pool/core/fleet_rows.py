@@ -162,7 +162,10 @@ class Rows:
 
     def records(self, which: Ints | slice) -> Records:
         """All that is known of these rows."""
-        return self._book.records[self._number[which]]
+        records = self._book.records[self._number[which]]
+        # The book does not know who `ended` earlier.
+        records["end"] = self.end[which]
+        return records
 
     def field(self, name: str, which: Ints | Bools | slice) -> NDArray[np.generic]:
         """One field of ROW of these rows."""
@@ -190,6 +193,14 @@ class Rows:
         )
         rows = Rows(place, start, end, mask, number, self._book)
         return rows._afresh() if self._book.is_full() else rows
+
+    def ended(self, which: Bools, at: int) -> Rows:
+        """These end at that instant, or are not there at all when they begin no earlier."""
+        end = np.where(which, np.minimum(self.end, at), self.end)
+        keep = ~which | (self.start < at)
+        return Rows(
+            self.at[keep], self.start[keep], end[keep], self.mask[keep], self._number[keep], self._book
+        )
 
     def moved(self, to: Ints) -> Rows:
         """The same when the GPU at each place is at another (-1: it has gone)."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pool.core.fleet_cards import node_resources
 from pool.core.fleet_rows import NEVER, Bools, Ints, Records
 
 if TYPE_CHECKING:
@@ -31,6 +32,21 @@ class Window:
     mask: Ints
     starts: Ints
     ends: Ints
+
+    def part(self, keep: Bools) -> Window:
+        """Only what `keep` says of all that is in the period; what was read of it is not read again."""
+        window = Window(
+            fleet=self.fleet,
+            start=self.start,
+            end=self.end,
+            which=self.which[keep],
+            at=self.at[keep],
+            mask=self.mask[keep],
+            starts=self.starts[keep],
+            ends=self.ends[keep],
+        )
+        window._fields.update({name: values[keep] for name, values in self._fields.items()})
+        return window
 
     @cached_property
     def rows(self) -> Records:
@@ -105,17 +121,14 @@ class Window:
 
         fleet.NEVER where it is not known what the node has.
         """
-        nodes = self.fleet.nodes
-        has = ([n.cpu_milli for n in nodes], [n.memory_mib for n in nodes])
-        cpu, ram = (self._node_left(name, of) for name, of in zip(("cpu", "ram"), has, strict=True))
-        return cpu, ram
+        cpu, ram = self.fleet.fact(node_resources)
+        return self._node_left("cpu", cpu), self._node_left("ram", ram)
 
-    def _node_left(self, name: str, has: list[int | None]) -> Ints:
+    def _node_left(self, name: str, has: Ints) -> Ints:
         taken = self.of(name)
         some = np.flatnonzero(taken)
         peak = self._peak(some, self.fleet.node[self.at[some]], taken[some], len(has))
-        all_of_it = np.array([NEVER if one is None else one for one in has], dtype=np.int64)
-        return np.where(all_of_it == NEVER, NEVER, all_of_it - peak)
+        return np.where(has == NEVER, NEVER, has - peak)
 
     @cached_property
     def _fields(self) -> dict[str, Ints]:

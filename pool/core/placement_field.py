@@ -16,7 +16,8 @@ import numpy as np
 
 from pool.core import shares
 from pool.core.asks import Ask
-from pool.core.fleet import MEDIA, NEVER, USES, Bools, Fleet, Ints, as_mask, micros
+from pool.core.fleet import MEDIA, USES, Bools, Fleet, Ints, as_mask, micros
+from pool.core.fleet_cards import Inventory, node_resources
 from pool.core.fleet_window import Window, peaks
 from pool.core.mig import Media, Profile, media_clash, most, takes_media
 from pool.core.period import Period
@@ -79,12 +80,12 @@ class Field:
     def sort_at(self, place: int) -> Sort:
         return self.sorts[int(self.kind[place])]
 
-    def fitting(self) -> Iterator[tuple[Sort, Ints]]:
+    @cached_property
+    def fitting(self) -> list[tuple[Sort, Ints]]:
         """The sorts with room, and which of their places have it."""
-        for sort in self.sorts:
-            places = sort.places[self.count[sort.places] > 0]
-            if len(places):
-                yield sort, places
+        room = self.count > 0
+        found = ((sort, sort.places[room[sort.places]]) for sort in self.sorts if sort.why is None)
+        return [(sort, places) for sort, places in found if len(places)]
 
 
 class _Why:
@@ -94,7 +95,7 @@ class _Why:
         self.codes = np.zeros(places, dtype=np.int64)
         self._number = {"room": 0}
 
-    def say(self, which: Ints | Bools, word: str) -> None:
+    def say(self, which: Ints | Bools | int, word: str) -> None:
         self.codes[which] = self._number.setdefault(word, len(self._number))
 
     @property
@@ -130,7 +131,7 @@ def field(
             continue
         offered[sort.places] = _when_empty(sort)
         count[sort.places] = _counts(window, sort, account, why)
-    if (fleet.use == _AUTO).any():
+    if fleet.fact(has_auto):
         _modes(fleet.window(wide(period), now, without=without), ask, count, why)
     _nowhere(fleet, ask, count, offered, why)
     if barred is not None:
@@ -147,28 +148,53 @@ def field(
     return Field(fleet, ask, period, micros(now), window, sorts, kind, count, offered, *told, there, empty)
 
 
+def free_again(
+    here: Field, window: Window, places: Bools, *, near: Window | None = None, account: str | None = None
+) -> int:
+    """`Field.free` when on these places there is only what is in `window`; `near` it, on GPUs of any use.
+
+    Where the ask takes cpu or memory of nodes, `places` have to be all.
+    """
+    count, why = np.where(places, 0, here.count), _Why(len(here.count))
+    for sort in here.sorts:
+        some = sort.places[places[sort.places]]
+        if sort.why is None and len(some):
+            count[some] = _counts(window, replace(sort, places=some), account, why)
+    if near is not None:
+        _modes(near, here.ask, count, why)
+    count[here.offered == 0] = 0
+    left, _ = _node_limits(window, here.ask)
+    reach_now = replace(here.reach_when_empty, most=_least(here.reach_when_empty.most, left))
+    return int(reach_now.together(count).max(initial=0))
+
+
 def _sorts(fleet: Fleet, ask: Ask, account: str | None, avoid: Collection[str]) -> Iterator[Sort]:
     """All GPUs of the fleet by sort, with what the ask gets there."""
-    for places in sorts_of(fleet):
+    for places in fleet.fact(sorts_of):
         gpu = fleet.bare(int(places[0]))
         fit = chosen(gpu, ask, account)
         why = "no_such_model" if gpu.model in avoid else unfit(gpu, ask, fit)
         yield Sort(places, gpu, fit, why)
 
 
-def sorts_of(fleet: Fleet) -> list[Ints]:
-    """The places of the fleet by all that `chosen` and `unfit` look at."""
-    if not len(fleet.id):
+def has_auto(known: Inventory) -> bool:
+    """Whether some GPU is given for whatever is asked."""
+    return bool((known.use == _AUTO).any())
+
+
+def sorts_of(known: Inventory) -> list[Ints]:
+    """The places by all that `chosen` and `unfit` look at."""
+    if not len(known.id):
         return []
-    kind = (fleet.model << 16 | fleet.geometry) << 6 | fleet.use << 3 | (fleet.sharing + 1)
-    if (fleet.use == _AUTO).any():
-        capable = np.array([bool(card.mig_capable) for card in fleet.cards], dtype=np.int64)
+    kind = (known.model << 16 | known.geometry) << 6 | known.use << 3 | (known.sharing + 1)
+    if has_auto(known):
+        capable = np.array([bool(card.mig_capable) for card in known.cards], dtype=np.int64)
         kind = kind << 1 | capable
     # Neighbours are mostly alike, so only the first of each run is sorted.
     new = np.ones(len(kind), dtype=np.bool_)
-    new[1:] = (kind[1:] != kind[:-1]) | (fleet.memory[1:] != fleet.memory[:-1])
+    new[1:] = (kind[1:] != kind[:-1]) | (known.memory[1:] != known.memory[:-1])
     runs = np.flatnonzero(new)
-    found, number = np.unique(np.stack([kind[runs], fleet.memory[runs]]), axis=1, return_inverse=True)
+    found, number = np.unique(np.stack([kind[runs], known.memory[runs]]), axis=1, return_inverse=True)
     sort = number.ravel()[np.cumsum(new) - 1].astype(np.int16)
     order = np.argsort(sort, kind="stable")
     return np.split(order, np.searchsorted(sort[order], np.arange(1, found.shape[1])))
@@ -292,9 +318,9 @@ def _modes(near: Window, ask: Ask, count: Ints, why: _Why) -> None:
 
 def _nowhere(fleet: Fleet, ask: Ask, count: Ints, offered: Ints, why: _Why) -> None:
     """What is out of the question whatever is on it: unusable GPUs, and other nodes than the pinned one."""
-    for place in np.flatnonzero(~fleet.usable & (offered > 0)).tolist():
-        why.say(np.array([place]), fleet.bare(place).why or "unusable")
     out = ~fleet.usable
+    for place in np.flatnonzero(out & (offered > 0)).tolist():
+        why.say(place, fleet.why(place) or "unusable")
     if ask.node is not None:
         elsewhere = np.array([node.name != ask.node for node in fleet.nodes], dtype=np.bool_)
         away = elsewhere[fleet.node] if len(fleet.nodes) else out
@@ -308,13 +334,7 @@ def _node_limits(window: Window, ask: Ask) -> tuple[Ints | None, Ints | None]:
     """The pieces for which each node has cpu and memory: what is free of them, and in all. None: for any."""
     if not ask.node_cpu_milli and not ask.node_memory_mib:
         return None, None
-    nodes = window.fleet.nodes
-    free = _pieces(ask, *window.node_free)
-    has = (
-        np.array([NEVER if node.cpu_milli is None else node.cpu_milli for node in nodes], dtype=np.int64),
-        np.array([NEVER if node.memory_mib is None else node.memory_mib for node in nodes], dtype=np.int64),
-    )
-    return free, _pieces(ask, *has)
+    return _pieces(ask, *window.node_free), _pieces(ask, *window.fleet.fact(node_resources))
 
 
 def _pieces(ask: Ask, cpu: Ints, ram: Ints) -> Ints:

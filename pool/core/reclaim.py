@@ -1,23 +1,44 @@
-"""Who gives way when a holder of a guarantee asks: the victims, and when the room is theirs no longer.
+"""Who gives way when a holder of a guarantee asks: the victims, and from when their room is the asker's.
 
 Victims are what is borrowed and may be taken back. What of it is borrowed is decided in
-standing, the legality of the new placement in guarantees; nothing is written here.
+standing, whether the new placement is legal in guarantees, whether it has room without
+them in reclaim_room; nothing is written here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import numpy as np
+
 from pool.core.asks import Ask
-from pool.core.fleet import Fleet
+from pool.core.fleet import USES, Fleet, Ints
 from pool.core.period import Period
+from pool.core.placement_mode import SWITCH
+from pool.core.placement_room import Use
 from pool.core.placement_search import Candidate
+from pool.core.reclaim_room import Room, without
+
+__all__ = [
+    "LONGEST_RECALL",
+    "Borrower",
+    "Notice",
+    "Reclaim",
+    "recall",
+    "reclaim",
+    "smallest",
+    "taken_order",
+    "without",
+]
 
 #: No recall takes longer; this wins over notice and minimum run.
 LONGEST_RECALL = timedelta(hours=1)
+#: So often victims are chosen anew because those that were found have still to run for a while.
+_ROUNDS = 4
+_AUTO = USES.index(Use.AUTO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,38 +74,76 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """`victims` leave at `period.start`; then the first of `candidates` that still holds is the booking."""
+    """`victims` leave at `at`; then the first of `candidates` that still holds is the booking for `period`.
 
+    The period begins at `at`, or where a GPU has to change its mode, a little later.
+    """
+
+    at: datetime
     period: Period
     victims: tuple[Borrower, ...]
     candidates: tuple[Candidate, ...]
 
 
-def taken_order(borrowers: Sequence[Borrower]) -> list[Borrower]:
-    """Who is taken first: wholly borrowed before partly; teams furthest over their share (borrowed / weight),
-    then the lowest priority, then the newest."""
-    raise NotImplementedError
+#: Candidates on this fleet, from which those reservations have gone, that quota and guarantees allow.
+Place = Callable[[Fleet, frozenset[UUID], Period], Sequence[Candidate]]
+#: Whether quota allows the booking when those reservations have gone.
+Allowed = Callable[[frozenset[UUID], Period], bool]
+
+
+def taken_order(borrowers: Sequence[Borrower]) -> list[int]:
+    """Who is taken first, as numbers in `borrowers`.
+
+    Wholly borrowed before partly; teams furthest over their share (borrowed / weight), then the
+    lowest priority, then the newest.
+    """
+    keys = [
+        (not one.wholly, -one.over_share, one.priority, -one.created.timestamp(), one.links)
+        for one in borrowers
+    ]
+    return sorted(range(len(keys)), key=keys.__getitem__)
 
 
 def recall(victims: Sequence[Borrower], now: datetime, rule: Notice) -> timedelta:
-    """How long it takes until all of them have left: the notice, the longest that one of them has still to
-    run, at most LONGEST_RECALL."""
-    raise NotImplementedError
+    """How long it takes until all of them have left.
 
-
-def smallest(borrowers: Sequence[Borrower], fits: Callable[[frozenset[UUID]], bool]) -> list[Borrower] | None:
-    """The victims without whom it fits, none of whom can be left out; None when it fits without all of them
-    no better.
-
-    In `taken_order` as many as it takes, then a reverse pass puts back what is not needed. `fits` of a
-    larger set must hold where it holds of a smaller.
+    The notice, or the longest that one of them has still to run; at most LONGEST_RECALL.
     """
-    raise NotImplementedError
+    runs = (rule.min_run - (now - one.started) for one in victims if one.started is not None)
+    return min(LONGEST_RECALL, max((rule.notice, *runs)))
 
 
-def without(fleet: Fleet, gone: frozenset[UUID], at: datetime) -> Fleet:
-    """The fleet in which these reservations end at that instant (or never begin)."""
-    raise NotImplementedError
+def smallest(borrowers: Sequence[Borrower], fits: Callable[[Ints], bool]) -> Ints | None:
+    """The victims without whom it fits, none of whom can be left out; None when nothing makes it fit.
+
+    All as numbers in `borrowers`. As `taken_order` has them until it fits; then, the last first, who
+    is not needed is put back. `fits` of a set has to hold where it holds of a part of it.
+    """
+    order = np.array(taken_order(borrowers), dtype=np.int64)
+    # Who comes before the last that was needed; all behind it are put back at once.
+    left = order[: sum(one.wholly for one in borrowers)]
+    if not fits(left):
+        left = order
+        if not fits(left):
+            return None
+    needed = order[:0]
+    while not fits(needed):
+        number = _fewest(left, needed, fits)
+        needed = np.append(left[number - 1], needed)
+        left = left[: number - 1]
+    return needed
+
+
+def _fewest(left: Ints, needed: Ints, fits: Callable[[Ints], bool]) -> int:
+    """How many from the first on have to go beside those that are needed. All do, and none does not."""
+    short, enough = 0, len(left)
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        if fits(np.append(left[:middle], needed)):
+            enough = middle
+        else:
+            short = middle
+    return enough
 
 
 def reclaim(
@@ -95,16 +154,84 @@ def reclaim(
     *,
     rule: Notice,
     borrowers: Callable[[datetime], Sequence[Borrower]],
-    place: Callable[[Fleet, frozenset[UUID], Period], Sequence[Candidate]],
-    allowed: Callable[[frozenset[UUID], Period], bool] = lambda gone, period: True,
+    place: Place,
+    allowed: Allowed = lambda gone, period: True,
     account: str | None = None,
 ) -> Reclaim | None:
     """What has to give way so that `ask` fits, and from when: quota and placement decided together.
 
     None when it would not fit even without all borrowers: then nobody is taken. The booking starts at
-    max(period.start, now + recall), its duration is kept. `borrowers`: who may be taken at that instant.
-    `place`: candidates in this fleet (where those reservations have left) that are legal (quota,
-    guarantees); `allowed`: whether quota lets it without them (a sibling's borrowing may fill the parent's
-    cap). At 10,000 GPUs and 100,000 rows within 200 ms.
+    max(period.start, now + recall), and its duration is kept. `borrowers`: who may be taken at that
+    instant. `place` decides what is legal, `allowed` whether quota lets it (a sibling's borrowing may
+    fill the parent's cap). At 10,000 GPUs and 100,000 rows within 200 ms.
     """
-    raise NotImplementedError
+    at = max(period.start, now + min(rule.notice, LONGEST_RECALL))
+    for _ in range(_ROUNDS):
+        found = _at(_Asked(fleet, ask, now, place, allowed, account), _moved(period, at), borrowers(at))
+        if found is None:
+            return None
+        ready = now + recall(found.victims, now, rule)
+        if not found.victims or ready <= at:
+            return found
+        at = ready
+    at = max(period.start, now + LONGEST_RECALL)
+    return _at(_Asked(fleet, ask, now, place, allowed, account), _moved(period, at), borrowers(at))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked for, and who says whether it may be."""
+
+    fleet: Fleet
+    ask: Ask
+    now: datetime
+    place: Place
+    allowed: Allowed
+    account: str | None
+
+
+def _at(asked: _Asked, period: Period, borrowers: Sequence[Borrower]) -> Reclaim | None:
+    """With victims that leave when the period begins; with time for a change of mode where that is needed."""
+    found = _leaving(asked, period.start, period, borrowers)
+    if found is None and (asked.fleet.use == _AUTO).any():
+        return _leaving(asked, period.start, _moved(period, period.start + SWITCH), borrowers)
+    return found
+
+
+def _leaving(asked: _Asked, at: datetime, period: Period, borrowers: Sequence[Borrower]) -> Reclaim | None:
+    """What has room may still be refused by guarantees: then each set is placed in earnest."""
+    links = [one.links for one in borrowers]
+    room = Room(asked.fleet, asked.ask, period, asked.now, at, links, asked.account)
+    quota_is_enough = asked.allowed(frozenset(), period)
+    # Who is nowhere near makes no difference to the room, but may do to the quota.
+    some = np.flatnonzero(room.near | (not quota_is_enough))
+    nearby = [borrowers[n] for n in some.tolist()]
+
+    def gone(numbers: Ints) -> frozenset[UUID]:
+        return frozenset(link for n in some[numbers].tolist() for link in links[n])
+
+    def fits(numbers: Ints) -> bool:
+        return room.fits(some[numbers]) and (quota_is_enough or asked.allowed(gone(numbers), period))
+
+    def placed(numbers: Ints) -> tuple[Candidate, ...]:
+        if not fits(numbers):
+            return ()
+        who = gone(numbers)
+        return tuple(asked.place(without(asked.fleet, who, at), who, period))
+
+    victims = smallest(nearby, fits)
+    candidates = () if victims is None else placed(victims)
+    if victims is not None and not candidates:
+        victims = smallest(nearby, lambda numbers: bool(placed(numbers)))
+        candidates = () if victims is None else placed(victims)
+    if victims is None or not candidates:
+        return None
+    return Reclaim(at, period, tuple(nearby[n] for n in victims.tolist()), candidates)
+
+
+def _moved(period: Period, start: datetime) -> Period:
+    if start == period.start:
+        return period
+    return replace(
+        period, start=start, end=None if period.end is None else start + (period.end - period.start)
+    )

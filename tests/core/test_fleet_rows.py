@@ -96,3 +96,14 @@ def test_a_booking_of_thousands_at_once_finds_room() -> None:
     many = records(*((6, n) for n in range(9000)))
     rows = rows.replaced(at(1), np.ones(9000, dtype=np.int64), many)
     assert rows.field("start", slice(None)).tolist() == [0, *range(9000)]
+
+
+def test_rows_can_end_earlier_or_never_begin() -> None:
+    rows = Rows.of(at(0, 0, 1), records((7, 0), (7, 6), (8, 3)))
+    ended = rows.ended(np.array([True, True, False]), 4)
+    assert [*zip(ended.at.tolist(), ended.start.tolist(), ended.end.tolist(), strict=True)] == [
+        (0, 0, 4),
+        (1, 3, 8),
+    ]
+    assert ended.records(slice(None))["end"].tolist() == [4, 8]
+    assert rows.records(slice(None))["end"].tolist() == [5, 11, 8]
