@@ -126,17 +126,27 @@ def smallest(borrowers: Sequence[Borrower], fits: Callable[[Ints], bool]) -> Int
         left = order
         if not fits(left):
             return None
-    needed = order[:0]
+    needed, step = order[:0], max(1, len(left) // 2)
     while not fits(needed):
-        number = _fewest(left, needed, fits)
+        number = _fewest(left, needed, fits, step)
+        step = max(1, len(left) - number)
         needed = np.append(left[number - 1], needed)
         left = left[: number - 1]
     return needed
 
 
-def _fewest(left: Ints, needed: Ints, fits: Callable[[Ints], bool]) -> int:
-    """How many from the first on have to go beside those that are needed. All do, and none does not."""
+def _fewest(left: Ints, needed: Ints, fits: Callable[[Ints], bool], step: int) -> int:
+    """How many from the first on have to go beside those that are needed. All do, and none does not.
+
+    Looked for from the end in growing steps: where many are needed, they are close to one another.
+    """
     short, enough = 0, len(left)
+    while short == 0 and step < enough:
+        if fits(np.append(left[: enough - step], needed)):
+            enough -= step
+            step *= 2
+        else:
+            short = enough - step
     while enough - short > 1:
         middle = (short + enough) // 2
         if fits(np.append(left[:middle], needed)):
