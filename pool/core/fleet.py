@@ -176,6 +176,11 @@ class Fleet(Inventory):
             ]
         return self._view(place, tuple(busy))
 
+    def why(self, place: int) -> str | None:
+        """What makes the GPU at this place unusable; None: nothing."""
+        card = self.cards[place]
+        return card.why or ("unknown" if card.node.id in self.stale else None)
+
     def bare(self, place: int) -> GpuView:
         """The GPU at this place as if nothing were on it."""
         return self._view(place, ())

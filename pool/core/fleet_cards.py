@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pool.core.fleet_rows import NEVER
 from pool.core.mig import Profile
 from pool.core.placement_room import Use
 from pool.core.shapes import Sharing
@@ -16,6 +17,7 @@ from pool.core.shapes import Sharing
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 T = TypeVar("T", bound=Hashable)
+F = TypeVar("F")
 
 #: What the codes in `Inventory.use` and `Inventory.sharing` mean; -1 in `sharing`: no shares.
 USES: tuple[Use, ...] = tuple(Use)
@@ -97,6 +99,15 @@ class Inventory:
     use: Ints
     sharing: Ints
     ready: Bools
+    #: What is known by `fact`; with the cards it goes on from fleet to fleet.
+    facts: dict[Any, Any] = field(default_factory=dict, kw_only=True, repr=False)
+
+    def fact(self, of: Callable[[Inventory], F]) -> F:
+        """What this function says, which may look at the inventory only. Kept: every decision asks it."""
+        if of not in self.facts:
+            self.facts[of] = of(self)
+        known: F = self.facts[of]
+        return known
 
     def place(self, gpu_id: int) -> int | None:
         """The place of a GPU; None when it is not in the pool."""
@@ -132,6 +143,12 @@ def inventory(cards: Iterable[Card]) -> Inventory:
     )
 
 
+def node_resources(known: Inventory) -> tuple[Ints, Ints]:
+    """Per node: its cpu (thousandths) and memory (MiB), NEVER where it is not known."""
+    cpu = [NEVER if node.cpu_milli is None else node.cpu_milli for node in known.nodes]
+    return _ints(cpu), _ints([NEVER if node.memory_mib is None else node.memory_mib for node in known.nodes])
+
+
 def with_cards(old: Inventory, cards: Sequence[Card], gone: Collection[int] = ()) -> Inventory:
     """The inventory in which these GPUs are as the cards say, and those of `gone` are not; else `old`."""
     places = [old.places.get(card.id) for card in cards]
@@ -164,7 +181,7 @@ def _patched(old: Inventory, changed: Sequence[tuple[int | None, Card]]) -> Inve
         column = getattr(old, name).copy()
         column[at] = values
         columns[name] = column
-    return replace(old, cards=tuple(cards), **columns)
+    return replace(old, cards=tuple(cards), facts={}, **columns)
 
 
 def _shared(card: Card) -> tuple[object, ...]:

@@ -167,7 +167,7 @@ def _wholes(state: _State, kind: Kind, can: Bools) -> tuple[Bools, Floats]:
 
 def _shares(state: _State, kind: Kind, can: Bools) -> tuple[Bools, Floats]:
     has, free = state.beside(kind)
-    models = models_of(state.fleet)
+    models = state.fleet.fact(models_of)
     part = np.array([kind.milli_on(model.memory_mib) for model in models], dtype=np.int64)[state.fleet.model]
     # Parts are counted up to a whole thousandth, so that what was shared out evenly still fits.
     serves = state.room & free & (np.ceil(state.memory) >= part)

@@ -16,7 +16,7 @@ from pool.core.placement_gaps import slice_gaps
 from pool.core.placement_policy import STEP, Policy, Why
 from pool.core.placement_rate import Own, Rates, Spots, Standing, rated
 from pool.core.placement_room import Slot, packed, slots
-from pool.core.placement_search import Candidate, Pick, Plan, Seat, merged, share_plans, slice_plans
+from pool.core.placement_search import Candidate, Pick, Plan, Seat, merged, pick_of, share_plans, slice_plans
 from pool.core.placement_whole import Unit, whole_plans
 from pool.core.quota import WHOLE
 from pool.core.topology import linked
@@ -73,8 +73,9 @@ def _worst_linked(field: Field, best: Spots) -> list[int]:
 def _pick(rates: Rates, place: int, start: int) -> Pick:
     """One allocation there."""
     field = rates.field
-    seat = _bare_seat(field, place)
-    return _noted(rates, place, seat.pick(start))
+    sort = field.sort_at(place)
+    pick = pick_of(sort.gpu, sort.fit, start)
+    return _noted(rates, place, replace(pick, gpu_id=int(field.fleet.id[place])))
 
 
 def _bare_seat(field: Field, place: int) -> Seat:

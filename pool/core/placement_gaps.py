@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from pool.core.fleet import NEVER, USES, Bools, Ints
-from pool.core.placement_field import Field
+from pool.core.placement_field import Field, has_auto
 from pool.core.placement_policy import GAP
 from pool.core.placement_room import Use, use_for
 from pool.core.usual import Floats
@@ -89,7 +89,7 @@ def switching(field: Field) -> Bools:
     """[places] where the mode has to change for the ask (placement_mode.switches)."""
     fleet = field.fleet
     auto: Bools = fleet.use == _AUTO
-    if not auto.any():
+    if not fleet.fact(has_auto):
         return auto
     on = fleet.on
     before = np.flatnonzero(auto[on.at] & (on.start < field.window.start))

@@ -95,7 +95,7 @@ Own = Collection[tuple[int, int, int]]
 
 def rated(rates: Rates, own: Own = ()) -> Spots:
     """All spots of a field, each with what one piece there costs."""
-    found = [rates.of(sort, places) for sort, places in rates.field.fitting()]
+    found = [rates.of(sort, places) for sort, places in rates.field.fitting]
     if not found:
         nothing: Any = np.empty(0, dtype=np.int64)
         return Spots(**dict.fromkeys(Spots.__dataclass_fields__, nothing))
@@ -120,7 +120,7 @@ class Rates:
         self.field = field
         self.policy = policy
         self.use = use_for(field.ask)
-        models = models_of(field.fleet)
+        models = field.fleet.fact(models_of)
         self.worth: Worth = policy.worth(self.use, models)
         self.pressure = np.zeros(len(models))
         possible = {sort.gpu.model for sort in field.sorts if sort.why is None}
@@ -208,7 +208,7 @@ class Rates:
     def _stretches(self) -> tuple[Stretches, Ints, Ints]:
         """Of all GPUs with room, sort after sort; the row of each place, and where each row begins."""
         window, number = self.field.window, len(self.field.fleet.id)
-        places = np.concatenate([places for _, places in self.field.fitting()])
+        places = np.concatenate([places for _, places in self.field.fitting])
         row = np.full(number, -1, dtype=np.int64)
         row[places] = np.arange(len(places))
         there = np.flatnonzero(row[window.at] >= 0)

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from pool.core import shares
 from pool.core.mig import Profile
 from pool.core.placement_policy import NO_COST, Why
-from pool.core.placement_room import GpuView, Slot, packed
+from pool.core.placement_room import Fit, GpuView, Slot, packed
 from pool.core.quota import WHOLE, charge_milli
 from pool.core.shares import Portion
 
@@ -101,14 +101,17 @@ class Seat:
 
     def pick(self, start: int) -> Pick:
         """One piece from that slice."""
-        gpu = self.gpu
-        if self.portion is not None:
-            charge = shares.charge_milli(self.portion, gpu.shareable_mib)
-            return Pick(gpu.id, gpu.model, None, 0, gpu.grid, charge, self.portion)
-        if self.profile is None:
-            return Pick(gpu.id, gpu.model, None, 0, gpu.grid, WHOLE)
-        size = self.profile.size
-        return Pick(gpu.id, gpu.model, self.profile, start, size, charge_milli(size, gpu.grid))
+        return pick_of(self.gpu, self.profile or self.portion, start)
+
+
+def pick_of(gpu: GpuView, fit: Fit, start: int) -> Pick:
+    """One piece of this GPU, from that slice where it is a slice."""
+    if fit is None:
+        return Pick(gpu.id, gpu.model, None, 0, gpu.grid, WHOLE)
+    if isinstance(fit, Portion):
+        charge = shares.charge_milli(fit, gpu.shareable_mib)
+        return Pick(gpu.id, gpu.model, None, 0, gpu.grid, charge, fit)
+    return Pick(gpu.id, gpu.model, fit, start, fit.size, charge_milli(fit.size, gpu.grid))
 
 
 #: (seat, start) of each piece.
