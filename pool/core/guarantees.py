@@ -85,6 +85,10 @@ class Claims:
         """Those of all other teams."""
         return self._part(self.team != team)
 
+    def of_team(self, team: int) -> Claims:
+        """Those of this team alone."""
+        return self._part(self.team == team)
+
     def within(self, start: int, end: int) -> Claims:
         """Those at some instant of this time."""
         return self._part((self.since < end) & (self.until > start))

@@ -27,6 +27,7 @@ __all__ = [
     "Spread",
     "ask_json",
     "check_class",
+    "kind_of",
     "parse_ask",
     "stored_ask",
 ]
@@ -71,6 +72,11 @@ def parse_ask(raw: object, pointer: str = "/ask", reported_names: Collection[str
 def stored_ask(raw: object) -> Ask:
     """An ask that was accepted earlier; its profile may since be unknown."""
     return _read(raw, "/ask", None)
+
+
+def kind_of(ask: Ask) -> str:
+    """mig, gpu or share."""
+    return _KIND[type(ask)]
 
 
 def ask_json(ask: Ask) -> dict[str, Any]:

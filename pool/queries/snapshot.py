@@ -1,4 +1,4 @@
-"""One reading of what a pool can give in a period: its fleet, a team's lines and uses.
+"""One reading of what a pool can give in a period: its fleet, and where its teams stand.
 
 A decision is taken on one snapshot. It still stands if the pool's change number
 is the same under the lock. Nothing is decided here; how a fleet is read, and kept, is
@@ -7,41 +7,23 @@ in fleets.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 from uuid import UUID
 
-import numpy as np
-from django.db import connection
-from psycopg.types.range import TimestamptzRange
-
-from pool.core.fleet import BLOCKER, BOOKED, CLASSES, NEVER, Fleet, instant
+from pool.core.fleet import BLOCKER, BOOKED, Bools, Fleet
 from pool.core.fleet_window import Window
 from pool.core.period import Period
 from pool.core.placement import GpuView, Policy, Use
 from pool.core.placement_mode import wide
-from pool.core.quota import Line
+from pool.core.standing import Standing
 from pool.models import Gpu, Pool
-from pool.queries import fleets, mixes
+from pool.queries import fleets, mixes, standing, waiting
 from pool.queries.fleet_reading import profiles_of
 
-__all__ = ["BLOCKER", "BOOKED", "Snapshot", "TeamUse", "blocked_gpus", "change_of", "profiles_of", "take"]
-
-
-@dataclass(frozen=True, slots=True)
-class TeamUse:
-    """What allocations of the team count in its quota: thousandths of a GPU, during their own period.
-
-    Those that cover the whole period of the snapshot are one, with that period.
-    """
-
-    model: str
-    klass: str
-    period: Period
-    milli: int
+__all__ = ["BLOCKER", "BOOKED", "Snapshot", "blocked_gpus", "change_of", "profiles_of", "take"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,18 +35,22 @@ class Snapshot:
     booking that is over is still on the GPU: what is placed there has to wait for the
     clean-up, so it comes second. Where there is no such span they are `gpus` themselves.
     `window` tells what is free over the whole period, of many GPUs a hundred times as fast.
-    `without` is left out everywhere.
+    `whole` and `standing` are always of the whole pool and all its teams. `without` is left out everywhere.
+    `barred` are places of `fleet` that others' guarantees need.
     """
 
     fleet: Fleet
     period: Period
     now: datetime
     window: Window
-    lines: tuple[Line, ...]
-    uses: tuple[TeamUse, ...]
+    whole: Fleet
+    standing: Standing
     without: UUID | None = None
     #: How this pool is placed; None: as one of which nothing is known.
     policy: Policy | None = None
+    #: Models in which nothing is borrowed, because a holder of a guarantee waits there.
+    stopped: frozenset[str] = frozenset()
+    barred: Bools | None = None
 
     @property
     def change(self) -> int:
@@ -91,7 +77,7 @@ class Snapshot:
     def within(self, period: Period) -> Snapshot:
         """The same reading for a period that lies in this one."""
         window = self.fleet.window(period, self.now, without=self.without)
-        return Snapshot(self.fleet, period, self.now, window, self.lines, self.uses, self.without)
+        return replace(self, period=period, window=window)
 
     def view(self, gpu_id: int, *, clean: bool = False) -> GpuView:
         """One GPU for exact checks. Raises KeyError when it is not in the fleet."""
@@ -99,29 +85,6 @@ class Snapshot:
         # A GPU of any use is judged by what is just before and after, too.
         period = wide(self.period) if auto else self.period
         return self.fleet.view(gpu_id, self.now, period, without=self.without, clean=clean)
-
-
-# What covers the whole period is added up; only the rest has its times.
-_USES = """
-SELECT alloc.model, booked.klass, sum(alloc.charge_milli),
-    CASE WHEN booked.period @> %(period)s THEN NULL
-         ELSE (extract(epoch FROM lower(booked.period)) * 1000000)::bigint END AS since,
-    CASE WHEN booked.period @> %(period)s THEN NULL
-         ELSE (extract(epoch FROM upper(booked.period)) * 1000000)::bigint END AS until
-FROM pool_allocation alloc JOIN pool_reservation booked ON booked.id = alloc.reservation_id
-WHERE alloc.holds AND alloc.blocked && %(period)s AND booked.period && %(period)s
-    AND booked.pool_id = %(pool)s AND booked.team_id = %(team)s
-    AND booked.id IS DISTINCT FROM %(without)s
-GROUP BY alloc.model, booked.klass, since, until
-"""
-
-#: Stands for no time, among times.
-_NO_TIME = -1
-
-_LINES = """
-SELECT id, model, guaranteed_milli, cap_milli FROM pool_quotaline
-WHERE pool_id = %(pool)s AND team_id = %(team)s ORDER BY id
-"""
 
 
 def take(
@@ -136,26 +99,20 @@ def take(
 ) -> Snapshot:
     """Read the pool as far as `period` is concerned.
 
-    `gpu_ids` narrows it to these GPUs (the team's uses stay whole), or with `whole_nodes` to all
-    on their nodes, so that what is left of the nodes is known, too. `without` leaves out the
+    `gpu_ids` narrows it to these GPUs (where the teams stand stays whole), or with `whole_nodes` to
+    all on their nodes, so that what is left of the nodes is known, too. `without` leaves out the
     allocations of one reservation, which is to be placed anew.
     """
-    wanted = {"pool": pool_id, "team": team_id, "without": without}
-    if gpu_ids is None:
-        fleet = fleets.current(pool_id)
-        window = fleet.window(period, now, without=without)
-        uses = _uses_in(window, team_id, period)
-    else:
+    whole = fleets.current(pool_id)
+    fleet = whole
+    if gpu_ids is not None:
         if whole_nodes:
             gpu_ids = list(Gpu.objects.filter(node__gpus__in=gpu_ids).values_list("pk", flat=True).distinct())
         fleet = fleets.fresh(pool_id, gpu_ids)
-        window = fleet.window(period, now, without=without)
-        told = _rows(_USES, {**wanted, "period": TimestamptzRange(period.start, period.end)})
-        uses = tuple(
-            _use(model, klass, milli, since, until, period) for model, klass, milli, since, until in told
-        )
-    lines = tuple(Line(pk, model or None, firm, cap) for pk, model, firm, cap in _rows(_LINES, wanted))
-    return Snapshot(fleet, period, now, window, lines, uses, without, mixes.policy(pool_id))
+    window = fleet.window(period, now, without=without)
+    stand = standing.of(pool_id, whole, period, without=without)
+    stopped = waiting.guaranteed_waiting(pool_id, whole, stand, now, without=without)
+    return Snapshot(fleet, period, now, window, whole, stand, without, mixes.policy(pool_id), stopped)
 
 
 def blocked_gpus(pool_id: int, gpu_ids: Collection[int], *, now: datetime) -> dict[int, GpuView]:
@@ -168,41 +125,3 @@ def blocked_gpus(pool_id: int, gpu_ids: Collection[int], *, now: datetime) -> di
 def change_of(pool_id: int) -> int:
     """The pool's change number now: an earlier reading with the same one was of one moment."""
     return Pool.objects.values_list("change", flat=True).get(pk=pool_id)
-
-
-def _rows(sql: str, wanted: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, wanted)
-        return list(cursor.fetchall())
-
-
-def _uses_in(window: Window, team_id: int, period: Period) -> tuple[TeamUse, ...]:
-    """What _USES tells, out of a fleet."""
-    fleet = window.fleet
-    mine = np.flatnonzero(fleet.on.field("team", window.which) == team_id)
-    rows = fleet.on.records(window.which[mine])
-    there = (rows["since"] < window.end) & (rows["until"] > window.start)
-    whole = (rows["since"] <= window.start) & (rows["until"] >= window.end)
-    times = [np.where(whole, _NO_TIME, rows[name]) for name in ("since", "until")]
-    kinds = np.stack((fleet.model[window.at[mine]], rows["klass"], *times), axis=1)[there]
-    found, which = np.unique(kinds, axis=0, return_inverse=True)
-    sums = np.bincount(which.ravel(), rows["charge"][there], len(found))
-    return tuple(
-        _use(
-            fleet.models[model],
-            CLASSES[klass],
-            milli,
-            None if since == _NO_TIME else since,
-            None if until == NEVER else until,
-            period,
-        )
-        for (model, klass, since, until), milli in zip(found.tolist(), sums.tolist(), strict=True)
-    )
-
-
-def _use(model: str, klass: str, milli: int, since: int | None, until: int | None, whole: Period) -> TeamUse:
-    if since is None:
-        return TeamUse(model, klass, whole, int(milli))
-    start = instant(since)
-    assert start is not None
-    return TeamUse(model, klass, Period(start, instant(NEVER if until is None else until)), int(milli))

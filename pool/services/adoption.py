@@ -99,7 +99,8 @@ def _adopt(actor: User, gpu: str, first: int, asked: _Asked, now: datetime) -> R
     if row.node.wire < wire.WIRE:
         raise invalid("/gpu", "update_needed")
     found = _found(row, first)
-    wanted = Wanted(_ask(row, found), asked.period, wishes.blocked(asked.period, pool), Class.INTERACTIVE)
+    blocked = wishes.blocked(asked.period, pool)
+    wanted = Wanted(_ask(row, found), asked.period, blocked, Class.INTERACTIVE, team_id=whose.pk)
     wish = wishes.Wish(
         actor=actor,
         team=whose,
@@ -170,7 +171,7 @@ def _check_quota(wish: wishes.Wish, pick: Pick) -> None:
     snap = snapshot.take(
         wish.pool.pk, wish.wanted.blocked, team_id=wish.team.pk, now=wish.now, gpu_ids=[pick.gpu_id]
     )
-    refusal = plans.over_quota(snap, plans.charges([pick]), wish.wanted)
+    refusal = plans.over_quota(snap, [pick], wish.wanted)
     if refusal is not None:
         raise refusal
 

@@ -5,7 +5,6 @@ Doors reach `extend` as services.reservations.extend. What was asked never chang
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -101,12 +100,13 @@ def _check(pool: Pool, row: Reservation, slices: Sequence[Allocation], added: Pe
         without=row.pk,
     )
     _check_room(snap, slices, wanted.blocked, pool)
-    charges: Counter[str] = Counter()
-    for one in slices:
-        charges[one.model] += one.charge_milli
-    refusal = plans.over_quota(snap, charges, wanted)
-    if refusal is not None:
-        raise refusal
+    plans.borrowed(snap, _picks(snap, slices), wanted)
+
+
+def recheck(pool: Pool, row: Reservation, now: datetime) -> None:
+    """A step: whether what it holds can still be given for all of its time. As `extend` refuses."""
+    slices = list(Allocation.objects.filter(reservation=row, holds=True).order_by("pk"))
+    _check(pool, row, slices, Period(row.period.lower, row.period.upper), now)
 
 
 def _check_room(snap: Snapshot, slices: Sequence[Allocation], added: Period, pool: Pool) -> None:

@@ -6,17 +6,20 @@ No database in here: callers take the snapshot and write what is chosen.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from pool.core import placement, quota
+from pool.core import placement, promises
 from pool.core.errors import Code, Refusal
+from pool.core.fleet import Bools
 from pool.core.period import Period
 from pool.core.placement import NO_COST, Candidate, Pick, Why
-from pool.core.quota import Line
-from pool.core.shapes import Ask, Class
+from pool.core.quota_uses import memory_mib
+from pool.core.shapes import Ask, Class, kind_of
+from pool.core.standing import Booking, Borrowed, check
 from pool.queries.snapshot import Snapshot
 
 
@@ -32,12 +35,13 @@ class NoRoom(Exception):
 class Plan:
     """GPUs and spans for one booking. Not `clean`: the booking before is still on one of them.
 
-    `why` is what speaks against it (placement.Why).
+    `why` is what speaks against it (placement.Why). What of it is `borrowed` may be taken back.
     """
 
     picks: tuple[Pick, ...]
     clean: bool
     why: Why = NO_COST
+    borrowed: Borrowed = ()
 
     @property
     def cost(self) -> int:
@@ -74,10 +78,10 @@ class Wanted:
 
 
 def choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
-    """The plans that fit and are within quota, best first; at least one.
+    """The plans that fit, are within quota, and leave others what they are guaranteed; at least one.
 
-    First those that stay free until the wished time, if there are any. Raises `NoRoom`, or
-    QUOTA_EXCEEDED for the best plan when quota forbids all.
+    Best first, and before those the ones that stay free until the wished time, if there are any. Raises
+    `NoRoom`, or QUOTA_EXCEEDED for the best plan when quota forbids all.
     """
     if wanted.free_until is not None:
         with suppress(NoRoom, Refusal):
@@ -92,26 +96,62 @@ def _choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
         found = _fitting(snap, wanted, avoid)
         if not found:
             raise refused or NoRoom(snap)
-        refusals = _refusals(snap, found, wanted)
-        within = [plan for plan, refusal in zip(found, refusals, strict=True) if refusal is None]
+        answers = _answers(snap, found, wanted)
+        within = [
+            replace(plan, borrowed=answer)
+            for plan, answer in zip(found, answers, strict=True)
+            if not isinstance(answer, Refusal)
+        ]
         if within:
-            return within
+            legal, barred = _leaving_guarantees(snap, wanted, within)
+            if legal:
+                return legal
+            if snap.barred is not None:
+                raise refused or NoRoom(snap)
+            snap = replace(snap, barred=barred)
+            continue
         # All of the best are of models without quota: look at the others, too.
-        refused = refused or refusals[0]
-        avoid.add(_tight_model(found[0], refusals[0]))
+        first = answers[0]
+        assert isinstance(first, Refusal)
+        refused = refused or first
+        avoid.add(_tight_model(found[0], first))
 
 
-def _refusals(snap: Snapshot, found: Sequence[Plan], wanted: Wanted) -> list[Refusal | None]:
-    """For each plan; most of them count the same."""
-    known: dict[frozenset[tuple[str, int]], Refusal | None] = {}
-    refusals = []
+def _leaving_guarantees(
+    snap: Snapshot, wanted: Wanted, plans: Sequence[Plan]
+) -> tuple[list[Plan], Bools | None]:
+    """Those that leave what others are guaranteed its place; if none does, which places are kept for that.
+
+    What is borrowed may stand in the way, because it is taken back.
+    """
+    if all(plan.borrowed for plan in plans):
+        return list(plans), None
+    assert wanted.team_id is not None
+    others = promises.to_others(snap.whole, snap.standing, wanted.team_id, wanted.blocked, snap.now)
+    if others is None:
+        return list(plans), None
+    legal = [plan for plan in plans if plan.borrowed or others.allow(plan.picks)]
+    if legal:
+        return legal, None
+    kept = ~others.open_to(plans[0].picks[0].charge_milli)
+    if snap.fleet is not snap.whole:
+        kept = kept[[snap.whole.places[pk] for pk in snap.fleet.id.tolist()]]
+    return [], kept
+
+
+def _answers(snap: Snapshot, found: Sequence[Plan], wanted: Wanted) -> list[Borrowed | Refusal]:
+    """For each plan what of it is borrowed, or why it may not be; most of them count the same."""
+    known: dict[tuple[Any, ...], Borrowed | Refusal] = {}
+    answers = []
     for plan in found:
-        counts = charges(plan.picks)
-        key = frozenset(counts.items())
+        key = tuple(sorted((pick.model, pick.charge_milli, _memory(snap, pick)) for pick in plan.picks))
         if key not in known:
-            known[key] = over_quota(snap, counts, wanted)
-        refusals.append(known[key])
-    return refusals
+            try:
+                known[key] = borrowed(snap, plan.picks, wanted)
+            except Refusal as refusal:
+                known[key] = refusal
+        answers.append(known[key])
+    return answers
 
 
 def charges(picks: Sequence[Pick]) -> Counter[str]:
@@ -122,20 +162,49 @@ def charges(picks: Sequence[Pick]) -> Counter[str]:
     return total
 
 
-def over_quota(snap: Snapshot, model_charges: Mapping[str, int], wanted: Wanted) -> Refusal | None:
-    """The refusal when these charges do not fit the team's lines at every instant of the period.
+def borrowed(snap: Snapshot, picks: Sequence[Pick], wanted: Wanted) -> Borrowed:
+    """What of these picks would be borrowed; () when they lie within what the team is guaranteed.
 
-    Everything stays within the cap; online work, which nobody can take back,
-    stays within the guaranteed.
+    Refuses with QUOTA_EXCEEDED (core.standing.check, core.limits.check) what may not be had.
     """
+    assert wanted.team_id is not None
+    memory: Counter[str] = Counter()
+    for pick in picks:
+        memory[pick.model] += _memory(snap, pick)
+    loans = check(
+        snap.standing,
+        Booking(
+            team=wanted.team_id,
+            charges=charges(picks),
+            klass=wanted.klass,
+            period=wanted.period,
+            created=wanted.created or snap.now,
+            firm=wanted.firm,
+            memory=memory,
+            kind=kind_of(wanted.ask),
+            largest_milli=max(pick.charge_milli for pick in picks),
+            now=snap.now,
+        ),
+    )
+    for pick in picks:
+        if loans and pick.model in snap.stopped:
+            raise Refusal(Code.QUOTA_EXCEEDED, reason="borrowing_stopped", model=pick.model)
+    return loans
+
+
+def _memory(snap: Snapshot, pick: Pick) -> int:
+    """What it takes of its card's memory, in MiB; 0 where that is not known."""
+    if pick.portion is not None:
+        return pick.portion.memory_mib
+    place = snap.fleet.places[pick.gpu_id]
+    return int(memory_mib(snap.fleet.memory[place], pick.size, snap.fleet.grid[place]))
+
+
+def over_quota(snap: Snapshot, picks: Sequence[Pick], wanted: Wanted) -> Refusal | None:
+    """The refusal when these picks are not within quota at every instant of the period."""
     try:
-        quota.check(snap.lines, model_charges, _uses(snap, None), wanted.period)
-        if wanted.klass == Class.ONLINE:
-            firm = [replace(line, cap_milli=line.guaranteed_milli) for line in snap.lines]
-            quota.check(firm, model_charges, _uses(snap, Class.ONLINE), wanted.period)
+        borrowed(snap, picks, wanted)
     except Refusal as refusal:
-        if wanted.klass == Class.ONLINE and _is_guaranteed(refusal, snap.lines):
-            return Refusal(refusal.code, **{**refusal.data, "reason": "online_over_guaranteed"})
         return refusal
     return None
 
@@ -143,7 +212,13 @@ def over_quota(snap: Snapshot, model_charges: Mapping[str, int], wanted: Wanted)
 def no_capacity(snap: Snapshot, wanted: Wanted, first: datetime | None) -> Refusal:
     """The refusal with the numbers: asked, free, offered, what is in the way, the first time that fits."""
     short = placement.shortfall(
-        snap.fleet, wanted.ask, wanted.blocked, account=wanted.account, now=snap.now, without=snap.without
+        snap.fleet,
+        wanted.ask,
+        wanted.blocked,
+        account=wanted.account,
+        now=snap.now,
+        without=snap.without,
+        barred=snap.barred,
     )
     return Refusal(
         Code.NO_CAPACITY,
@@ -180,31 +255,12 @@ def _candidates(snap: Snapshot, wanted: Wanted, avoid: Collection[str], *, clean
         clean=clean,
         window=window if wanted.blocked == snap.period else None,
         avoid=avoid,
-    )
-
-
-def _uses(snap: Snapshot, klass: Class | None) -> dict[int, list[tuple[Period, int]]]:
-    """The team's uses on each of its lines, of one class or of all."""
-    return {
-        line.id: [
-            (use.period, use.milli)
-            for use in snap.uses
-            if line.model in (None, use.model) and klass in (None, use.klass)
-        ]
-        for line in snap.lines
-    }
-
-
-def _is_guaranteed(refusal: Refusal, lines: Sequence[Line]) -> bool:
-    """Whether the figure that was exceeded is a guarantee below its line's cap."""
-    return any(
-        line.id == refusal.data["line"] and refusal.data["cap"] == line.guaranteed_milli < line.cap_milli
-        for line in lines
+        barred=snap.barred,
     )
 
 
 def _tight_model(plan: Plan, refusal: Refusal | None) -> str:
     """The model to do without: the one whose line is full, else the one that counts most."""
     used = charges(plan.picks)
-    named = str(refusal.data["model"]) if refusal else ""
+    named = str(refusal.data.get("model")) if refusal else ""
     return named if named in used else max(used, key=lambda model: (used[model], model))

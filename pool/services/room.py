@@ -36,7 +36,9 @@ def reading(wanted: Wanted, pool: Pool, team_id: int, window: Period, now: datet
 def search(snap: Snapshot, wanted: Wanted, pool: Pool, window: Period) -> offers.Search:
     """Starts for `wanted` within the window of which `snap` is: each is placed as a booking would be."""
     blocked = wishes.blocked(window, pool)
-    sought = queries.Sought(wanted.ask, wanted.blocked, blocked, wanted.klass, wanted.account)
+    assert wanted.team_id is not None
+    what = (wanted.ask, wanted.blocked, blocked, wanted.klass, wanted.account)
+    sought = queries.Sought(*what, wanted.team_id, wanted.firm)
 
     def place(blocked: Period, free_until: datetime | None) -> Placed | None:
         try:

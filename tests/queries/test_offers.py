@@ -23,29 +23,28 @@ def scene() -> Scene:
     return made
 
 
-def closed(scene: Scene, ask: Ask, charges: dict[str, int], klass: Class = Class.BATCH) -> list[float]:
+def closed(scene: Scene, ask: Ask, klass: Class = Class.BATCH) -> list[float]:
     snap = snapshot.take(scene.pool.pk, WINDOW, team_id=scene.vision.pk, now=NOON)
-    sought = Sought(ask, Period(NOON, NOON + hours(1)), WINDOW, klass, None)
-    return [(one.start - NOON) / hours(1) for one in offers.closed(snap, sought, charges)]
+    sought = Sought(ask, Period(NOON, NOON + hours(1)), WINDOW, klass, None, scene.vision.pk, False)
+    found = offers.search(snap, sought, lambda blocked, free_until: None).closed
+    return [(one.start - NOON) / hours(1) for one in found]
 
 
 def test_a_line_is_closed_where_others_of_the_team_fill_it(scene: Scene) -> None:
     for start in (2, 2, 8):
         scene.book(WHOLE, start=NOON + hours(start))
-    assert closed(scene, WHOLE, {H100: 1000}) == [2]
-    assert closed(scene, MigAsk("1g.10gb", count=9), {H100: 125}) == [2, 8]
-    assert closed(scene, WHOLE, {}) == []
+    assert closed(scene, WHOLE) == [2]
+    assert closed(scene, MigAsk("1g.10gb", count=9)) == [2, 8]
 
 
-def test_a_line_of_one_model_closes_only_what_nothing_else_can_serve(scene: Scene) -> None:
+def test_a_line_of_one_model_closes_it_there(scene: Scene) -> None:
     QuotaLine.objects.create(
         team=scene.vision, pool=scene.pool, model=H100, guaranteed_milli=0, cap_milli=500
     )
-    assert closed(scene, WHOLE, {H100: 1000}) == [0]
-    assert closed(scene, WHOLE, {H100: 1000, "A100-80GB": 1000}) == []
+    assert closed(scene, WHOLE) == [0]
 
 
-def test_online_work_meets_the_guaranteed_of_its_own_kind(scene: Scene) -> None:
+def test_online_work_meets_the_guaranteed_of_what_cannot_be_taken_back(scene: Scene) -> None:
     scene.book(ONE_SLICE, start=NOON + hours(1), klass=Class.ONLINE)
     scene.book(WHOLE, start=NOON + hours(3))
-    assert closed(scene, WHOLE, {H100: 1000}, Class.ONLINE) == [1]
+    assert closed(scene, WHOLE, Class.ONLINE) == [1]

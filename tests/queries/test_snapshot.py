@@ -13,8 +13,8 @@ from pool.core.mig import Media
 from pool.core.period import Period
 from pool.core.placement import GpuView, Portion
 from pool.core.shapes import MigAsk
-from pool.models import Blocker, Gpu, Node, Pool, QuotaLine, Reservation
-from pool.queries import clock, mixes, snapshot
+from pool.models import Blocker, Gpu, Node, Pool, Reservation
+from pool.queries import clock, snapshot
 from pool.queries.snapshot import Snapshot
 from tests.scene import H100, HALF, NOON, SHARE, WHOLE, Scene, add_node, add_shares, hours, make_scene, offers
 
@@ -92,7 +92,7 @@ def test_what_is_over_but_still_there_is_busy_only_where_clean_is_wanted(scene: 
     assert later.gpus[0].busy == ()
     (busy,) = later.clean_gpus[0].busy
     assert (busy.size, busy.period) == (4, Period(NOON + hours(1), NOON + hours(2)))
-    assert later.uses == ()
+    assert len(later.standing.uses) == 0
 
 
 def test_what_is_still_booked_before_the_period_is_in_nobodys_way(scene: Scene) -> None:
@@ -105,25 +105,17 @@ def test_a_reservation_can_be_left_out(scene: Scene) -> None:
     booked = scene.book(HALF)
     assert take(scene).gpus[0].busy
     alone = take(scene, without=booked.pk)
-    assert (alone.gpus[0].busy, alone.uses) == ((), ())
+    assert (alone.gpus[0].busy, len(alone.standing.uses)) == ((), 0)
 
 
-def test_narrowed_to_some_gpus_the_teams_uses_stay_whole(scene: Scene) -> None:
+def test_narrowed_to_some_gpus_where_the_teams_stand_stays_whole(scene: Scene) -> None:
     scene.book(WHOLE)
     scene.book(HALF, actor=scene.sam, team="speech")
     mig = Gpu.objects.get(index=0)
     some = take(scene, gpu_ids={mig.pk})
     assert [gpu.id for gpu in some.gpus] == [mig.pk]
-    assert [use.milli for use in some.uses] == [1000]
-
-
-def test_it_has_the_teams_lines_and_uses_and_no_other_teams(scene: Scene) -> None:
-    QuotaLine.objects.create(team=scene.vision, pool=scene.pool, model=H100, cap_milli=7)
-    QuotaLine.objects.filter(team=scene.speech).update(cap_milli=99_000)
-    scene.book(WHOLE, actor=scene.sam, team="speech")
-    lines = take(scene).lines
-    assert [(line.model, line.cap_milli) for line in lines] == [(None, 2000), (H100, 7)]
-    assert take(scene).uses == ()
+    assert sorted(some.standing.uses.milli.tolist()) == [500, 1000]
+    assert len(some.whole.id) == 2
 
 
 def test_another_pool_is_not_read(scene: Scene) -> None:
@@ -149,7 +141,7 @@ def test_what_the_driver_reported_wins_over_the_catalogue() -> None:
 
 
 def test_the_number_of_statements_is_fixed(scene: Scene) -> None:
-    mixes.policy(scene.pool.pk)  # looked for now and then only
+    take(scene)  # what the pool is usually asked for, and its lines, are looked for now and then only
     with CaptureQueriesContext(connection) as few:
         take(scene)
     add_node(scene.pool, "more", mig_gpus=5)
@@ -157,7 +149,7 @@ def test_the_number_of_statements_is_fixed(scene: Scene) -> None:
         scene.book()
     with CaptureQueriesContext(connection) as many:
         take(scene)
-    assert len(few) == len(many) == 4
+    assert len(few) == len(many) == 5
 
 
 # --- Shares, faults and other managers ------------------------------------------------------
