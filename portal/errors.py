@@ -99,9 +99,11 @@ def _reasons(data: Mapping[str, Any]) -> list[str]:
     if data.get("largest"):
         lines.append(str(_("This fits instead: %(what)s.")) % {"what": in_full(data["largest"])})
     if data.get("latest_end"):
-        lines.append(str(_("It could last until %(at)s.")) % {"at": _shown("latest_end", data["latest_end"])})
+        lines.append(
+            str(_("It could last until %(at)s.")) % {"at": shown_as("latest_end", data["latest_end"])}
+        )
     if data.get("first_time"):
-        lines.append(str(_("First free: %(at)s.")) % {"at": _shown("first_time", data["first_time"])})
+        lines.append(str(_("First free: %(at)s.")) % {"at": shown_as("first_time", data["first_time"])})
     return lines
 
 
@@ -113,10 +115,10 @@ def _quota_words(data: Mapping[str, Any]) -> dict[str, str]:
 
 def _numbers(data: Mapping[str, Any]) -> dict[str, object]:
     """What a sentence can say; of an empty list there is nothing to say."""
-    return {name: _shown(name, value) for name, value in data.items() if value not in ([], ())}
+    return {name: shown_as(name, value) for name, value in data.items() if value not in ([], ())}
 
 
-def _shown(name: str, value: object) -> object:
+def shown_as(name: str, value: object) -> object:
     """A value as a person reads it: instants in the active zone, lists with commas.
 
     `expected` stays as it is: it is an example to copy, and what is shown for people cannot be sent.

@@ -20,6 +20,7 @@ from pool.core.terms import ORDINARY
 from pool.models import Allocation, Event, Node, Outage, Reservation
 from pool.queries import clock, teams, troubles
 from pool.queries.troubles import Trouble
+from pool.queries.waiting import Wait, wait_of
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser
@@ -110,6 +111,7 @@ class ReservationView:
     approve_by: datetime | None = None
     recall_at: datetime | None = None
     retained_milli_hours: int | None = None
+    wait: Wait | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,7 @@ def _view(
         approve_by=row.approve_by if row.state == State.PENDING_APPROVAL else None,
         recall_at=row.recall_at,
         retained_milli_hours=row.retained_milli_hours,
+        wait=wait_of(row),
     )
 
 

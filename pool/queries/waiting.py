@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -25,6 +26,30 @@ LONGEST = timedelta(days=7)
 #: How long an offer is held, and the least for which one is made.
 OFFERED, LEAST_OFFER = timedelta(minutes=15), timedelta(minutes=1)
 _INSTANT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What somebody who waits, or is offered something, asked for beside the booking itself.
+
+    `partial_ok`: fewer pieces will do. `asks_first`: what comes is held until it is accepted.
+    """
+
+    since: datetime
+    earliest: datetime
+    latest: datetime
+    partial_ok: bool
+    asks_first: bool
+
+
+def wait_of(row: Reservation) -> Wait | None:
+    """None of one that is not on the wait list and has no offer from it."""
+    if row.state != State.WAITING and not (row.from_wait and row.state == State.HELD):
+        return None
+    window = window_of(row)
+    assert window.end is not None
+    since = row.waiting_since or row.created_at
+    return Wait(since, window.start, window.end, row.partial_ok, row.asks_first)
 
 
 def line(pool_id: int) -> QuerySet[Reservation]:

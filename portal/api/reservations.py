@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pool.models import Reservation as Row
     from pool.queries.reservations import AllocationView, ReservationView, ShareView
     from pool.queries.troubles import Process
+    from pool.queries.waiting import Wait
 
 _KEY = re.compile(r"[!-~]{1,255}")
 _ETAG = re.compile(r'"r(\d{1,9})"')
@@ -73,7 +74,7 @@ class Confirm(Door):
         wishes.nothing(body)
         row = services.confirm(
             actor=user_of(request),
-            reservation_id=_seen(request, pk).pk,
+            reservation_id=seen(request, pk).pk,
             version=_known_version(request),
             now=clock.now(),
             claim=claim_of(request, body),
@@ -83,7 +84,7 @@ class Confirm(Door):
 
 class Reservation(Door):
     def get(self, request: Request, pk: uuid.UUID) -> HttpResponse:
-        return _one(queries.as_resource(_seen(request, pk)))
+        return _one(queries.as_resource(seen(request, pk)))
 
 
 class Extend(Door):
@@ -97,7 +98,7 @@ class Extend(Door):
         until = wishes.extension(body)
         row = services.extend(
             actor=user_of(request),
-            reservation_id=_seen(request, pk).pk,
+            reservation_id=seen(request, pk).pk,
             end=until.end,
             duration=until.duration,
             version=_known_version(request),
@@ -115,7 +116,7 @@ class Release(Door):
         wishes.nothing(body)
         row = services.release(
             actor=user_of(request),
-            reservation_id=_seen(request, pk).pk,
+            reservation_id=seen(request, pk).pk,
             version=_known_version(request),
             now=clock.now(),
             claim=claim_of(request, body),
@@ -129,9 +130,9 @@ class Events(Door):
     parameters = paging.PARAMETERS
 
     def get(self, request: Request, pk: uuid.UUID) -> HttpResponse:
-        seen = _seen(request, pk)
-        rows = queries.events(seen)
-        return paging.listing(request, rows, OLDEST_FIRST, lambda page: [_event(e, seen) for e in page])
+        row = seen(request, pk)
+        rows = queries.events(row)
+        return paging.listing(request, rows, OLDEST_FIRST, lambda page: [_event(e, row) for e in page])
 
 
 def _booked(request: Request, body: dict[str, Any], book: Callable[..., Row]) -> Row:
@@ -164,7 +165,7 @@ def only_of(request: Request, name: str) -> None:
         raise Refusal(Code.FORBIDDEN, token_team=team.name)
 
 
-def _seen(request: Request, pk: uuid.UUID) -> Row:
+def seen(request: Request, pk: uuid.UUID) -> Row:
     """The reservation, if the caller may see it and a token that is bound to a team is bound to this one."""
     row = access.reservation(user_of(request), pk)
     team = bound_team(request)
@@ -186,7 +187,8 @@ def resource(view: ReservationView) -> dict[str, Any]:
     `hold_until`: when it is let go, of one that is held; `approve_by`: when one lapses that nobody approved.
     `continues` is the booking whose rest this is, `continued_by` the rest of this one.
     `recall_at`: when it is taken back, once that is settled. `retained_milli_hours`: what giving it back
-    late has cost. `justification` is told to the team alone.
+    late has cost. `justification` is told to the team alone. `wait`: the window of one that waits or has an
+    offer from the wait list.
     """
     return {
         "id": str(view.id),
@@ -214,6 +216,7 @@ def resource(view: ReservationView) -> dict[str, Any]:
         "approve_by": instant(view.approve_by),
         "recall_at": instant(view.recall_at),
         "retained_milli_hours": view.retained_milli_hours,
+        "wait": _wait(view.wait) if view.wait else None,
         "unknown_since": {node: instant(since) for node, since in view.unknown_since.items()},
         "allocations": [_allocation(a) for a in view.allocations],
     }
@@ -225,6 +228,16 @@ def _preempt(view: ReservationView) -> dict[str, Any] | None:
         return None
     grace = timedelta(seconds=view.preempt_grace_s or 0)
     return {"signal": view.preempt_signal, "grace": duration_text(grace)}
+
+
+def _wait(wait: Wait) -> dict[str, Any]:
+    return {
+        "since": instant(wait.since),
+        "earliest": instant(wait.earliest),
+        "latest": instant(wait.latest),
+        "partial_ok": wait.partial_ok,
+        "asks_first": wait.asks_first,
+    }
 
 
 def _allocation(view: AllocationView) -> dict[str, Any]:
@@ -300,7 +313,7 @@ def created(request: Request, booked: Row) -> HttpResponse:
 
 def _changed(request: Request, row: Row) -> HttpResponse:
     """As `created`, for what was there before."""
-    return _told_replay(_one(queries.as_resource(_seen(request, row.pk))), row)
+    return _told_replay(_one(queries.as_resource(seen(request, row.pk))), row)
 
 
 def _told_replay(response: HttpResponse, row: Row) -> HttpResponse:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from django.urls import URLPattern, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from portal.api import adoption, defrag, faults, inventory, offers, reports, reservations
+from portal.api import (
+    adoption,
+    defrag,
+    explanations,
+    faults,
+    inventory,
+    offers,
+    reports,
+    reservations,
+    waiting,
+)
 from portal.api.problems import nowhere
 
 _NAME = r"(?P<name>[a-z0-9-]{1,63})"
@@ -29,6 +39,8 @@ urlpatterns: list[URLPattern] = [
     path("reservations/<uuid:pk>/extend", reservations.Extend.as_view()),
     path("reservations/<uuid:pk>/release", reservations.Release.as_view()),
     path("reservations/<uuid:pk>/events", reservations.Events.as_view()),
+    path("reservations/<uuid:pk>/explanation", explanations.Explanation.as_view()),
+    path("waiting", waiting.Waiting.as_view()),
     path("agents/join", reports.join),
     path("agents/reports", reports.report),
     re_path(r"", csrf_exempt(nowhere)),

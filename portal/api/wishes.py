@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pool.core import mig
 from pool.core.errors import FieldError, Invalid
@@ -25,6 +25,11 @@ BOOKING = (
     *("free_until", "preemptible", "priority", "preempt", "justification"),
 )
 OFFERS = ("team", "pool", "ask", "duration", "start", "end", "class", "owner", "preemptible")
+WAITING = (
+    *("team", "pool", "title", "ask", "duration", "class", "owner", "restartable"),
+    *("preemptible", "priority", "preempt", "justification"),
+    *("earliest", "latest", "partial_ok", "asks_first"),
+)
 PREEMPT = ("signal", "grace")
 EXTENSION = ("end", "duration")
 ADOPTION = ("team", "owner", "title", "first", "end", "duration")
@@ -71,6 +76,16 @@ class Seeking:
     klass: Class
     owner: str | None
     terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A booking that is waited for: `booking.start` is the earliest start, `latest` the latest end."""
+
+    booking: Booking
+    latest: datetime | None
+    partial_ok: bool
+    asks_first: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,25 +234,47 @@ def booking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
     """
     read = _Reader(body, BOOKING)
     until = read.end_or_duration()
-    klass = read.klass()
+    wish = _booking(read, read.klass(), reported_names, "start")
+    free_until = read.parsed("free_until", parse_instant)
+    read.done()
+    return wish(end=until.end, duration=until.duration, free_until=free_until)
+
+
+def _booking(
+    read: _Reader, klass: Class, reported_names: Callable[[], Collection[str]], start: str
+) -> Callable[..., Booking]:
+    """What a booking and a wait have in common; `start` is the name of the field."""
     ask = read.ask(klass, reported_names)
-    wish = partial(
+    return partial(
         Booking,
         team=read.text("team", NAME_LIMIT),
         pool=read.text("pool", NAME_LIMIT),
         title=read.text("title", TITLE_LIMIT, default="").strip(),
-        start=read.parsed("start", parse_instant),
+        # Without one `done` refuses before anybody sees it.
+        ask=cast(Ask, ask),
+        start=read.parsed(start, parse_instant),
         klass=klass,
         restartable=read.boolean("restartable"),
         owner=read.text("owner", NAME_LIMIT, default="") or None,
-        end=until.end,
-        duration=until.duration,
-        free_until=read.parsed("free_until", parse_instant),
         terms=read.terms(),
     )
+
+
+def waiting(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] = frozenset) -> Waiting:
+    """The body of POST /waiting; raises as `booking` does."""
+    read = _Reader(body, WAITING)
+    wish = _booking(read, read.klass(), reported_names, "earliest")
+    found = partial(
+        Waiting,
+        latest=read.parsed("latest", parse_instant),
+        partial_ok=read.boolean("partial_ok") or False,
+        asks_first=read.boolean("asks_first") or False,
+    )
+    if body.get("duration") is None:
+        read.missing("duration")
+    duration = read.parsed("duration", parse_duration)
     read.done()
-    assert ask is not None
-    return wish(ask=ask)
+    return found(booking=wish(end=None, duration=duration, free_until=None))
 
 
 def seeking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] = frozenset) -> Seeking:
