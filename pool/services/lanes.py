@@ -33,6 +33,7 @@ from pool.queries import waiting as queue
 from pool.services import (
     broker,
     commands,
+    ends,
     idempotency,
     learning,
     locks,
@@ -93,7 +94,7 @@ def due(*, now: datetime) -> Swept | None:
 
 
 def slow(*, now: datetime) -> bool:
-    """Give Redis back the users that it lacks, forget old idempotency keys, learn what pools are asked for.
+    """Give Redis back the users that it lacks, tell of ends, forget old keys, learn what pools are asked for.
 
     False while another has the lane. One piece of work that fails does not stop the next;
     the lane's row keeps the last error.
@@ -102,7 +103,8 @@ def slow(*, now: datetime) -> bool:
         if not mine:
             return False
         failed: Exception | None = None
-        for work in (broker.reapply, partial(idempotency.purge, now=now), partial(learning.go_on, now=now)):
+        timed = (ends.tell, idempotency.purge, learning.go_on)
+        for work in (broker.reapply, *(partial(one, now=now) for one in timed)):
             try:
                 work()
             except Exception as error:
