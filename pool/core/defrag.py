@@ -6,23 +6,22 @@ GPU models and its charge, and stays where its owner is before or after it. Noth
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from pool.core.asks import GpuAsk
-from pool.core.fleet import Fleet, Ints, Records, halves, instant, micros, span_of
+from pool.core.fleet import Fleet, Ints, Records, micros, span_of
 from pool.core.fleet import fleet as fleet_of
+from pool.core.fleet_rows import Rows
 from pool.core.fragmentation import Figure, fragmentation
 from pool.core.mix import Mix
-from pool.core.moves import Movable, Move, with_picks, without
+from pool.core.moves import Movable, Move, places, rows_of, tied, with_picks, without
 from pool.core.period import Period
-from pool.core.placement import Candidate, Policy, candidates, held_by, prior
+from pool.core.placement import Candidate, Policy, prior
 
 #: So many moves at most: few enough that somebody looks at each.
 MOST = 5
@@ -105,26 +104,15 @@ class _Search:
 
     def best(self, one: Movable) -> Step | None:
         """The move of this booking that wins the most; None where none is worth it."""
-        mine = _rows_of(self.fleet, one)
-        if one.period.end is None or not len(mine) or self._tied(one, mine):
+        mine = rows_of(self.fleet, one)
+        if one.period.end is None or tied(self.fleet, one):
             return None
         left = without(self.fleet, [one])
         here = tuple(sorted((int(row["gpu"]), *span_of(row["mask"])) for row in mine))
-        found = candidates(
-            left, one.ask, one.period, _PLACES, account=one.account, now=self.now, policy=self.policy
-        )
-        steps = [self._step(one, left, here, c) for c in found if _alike(self.fleet, mine, c)]
+        found = places(left, one, mine, now=self.now, policy=self.policy, most=_PLACES)
+        steps = [self._step(one, left, here, to) for to in found]
         steps = [step for step in steps if step.won >= LEAST]
         return max(steps, key=lambda step: step.won, default=None)
-
-    def _tied(self, one: Movable, mine: Records) -> bool:
-        """Whether it goes on where its owner is, or has an IMEX channel for just these nodes."""
-        if isinstance(one.ask, GpuAsk) and one.ask.same_nvlink_domain:
-            return True
-        since, until = instant(int(mine["since"][0])), instant(int(mine["until"][0]))
-        assert since is not None
-        own = held_by(self.fleet, int(mine["owner"][0]), int(mine["team"][0]), Period(since, until))
-        return bool({gpu for gpu, _, _ in own} & set(mine["gpu"].tolist()))
 
     def _step(self, one: Movable, left: Fleet, here: tuple[tuple[int, int, int], ...], to: Candidate) -> Step:
         gpus = {gpu for gpu, _, _ in here} | {pick.gpu_id for pick in to.picks}
@@ -136,21 +124,6 @@ class _Search:
     def spoilt(self, known: Fleet, gpus: Collection[int], period: Period) -> Figure:
         """What is free, and of no use, on the nodes of these GPUs over the period, in hours."""
         return _over(_nodes_of(known, gpus), period, self.now, self.policy.mix)
-
-
-def _alike(known: Fleet, mine: Records, to: Candidate) -> bool:
-    """Whether it counts there as it does here, and no GPU has to change its mode for it."""
-    models = Counter(known.cards[known.places[gpu]].model for gpu in mine["gpu"].tolist())
-    there = Counter(pick.model for pick in to.picks)
-    same = models == there and int(mine["charge"].sum()) == to.charge_milli
-    return same and not any(pick.switch for pick in to.picks)
-
-
-def _rows_of(known: Fleet, one: Movable) -> Records:
-    places = np.array(sorted(known.places[gpu] for gpu in one.gpus), dtype=np.int64)
-    rows = known.rows(places)
-    mine: Records = rows[(rows["reservation"] == halves(one.reservation)).all(axis=1)]
-    return mine
 
 
 def _nodes_of(known: Fleet, gpus: Collection[int]) -> Fleet:
@@ -169,19 +142,47 @@ def _nodes_of(known: Fleet, gpus: Collection[int]) -> Fleet:
 
 
 def _over(part: Fleet, period: Period, now: datetime, mix: Mix) -> Figure:
-    """The figure of the fleet over the period: of each stretch in which nothing changes, times its hours."""
-    free = lost = 0.0
-    for stretch, hours in _stretches(part.rows(), period):
-        figure = fragmentation(part.window(stretch, now), mix).of_pool()
-        free, lost = free + figure.free * hours, lost + figure.lost * hours
-    return Figure(free, lost)
+    """The figure of the fleet over the period: of each stretch in which nothing changes, times its hours.
+
+    All stretches at once: each is a copy of the GPUs, on nodes of its own, with what is there meanwhile.
+    """
+    rows, at = part.on.records(slice(None)), part.on.at
+    cuts = _cuts(rows, period)
+    copies, gpus = len(cuts) - 1, len(part.id)
+    # From which stretch on, and up to which, each of the rows is there.
+    first = np.clip(np.searchsorted(cuts, rows["start"]), 0, copies)
+    last = np.clip(np.searchsorted(cuts, rows["end"]), 0, copies)
+    number = np.maximum(last - first, 0)
+    which = np.repeat(np.arange(len(rows)), number)
+    stretch = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number) + first[which]
+    there = rows[which]
+    there["start"], there["end"] = cuts[0], cuts[-1]
+    told = fragmentation(_copied(part, copies, stretch * gpus + at[which], there).window(period, now), mix)
+    hours = np.diff(cuts) / _HOUR
+    free, lost = (column.reshape(copies, gpus).sum(axis=1) @ hours for column in (told.free, told.lost))
+    return Figure(float(free), float(lost))
 
 
-def _stretches(rows: Records, period: Period) -> Iterator[tuple[Period, float]]:
+def _cuts(rows: Records, period: Period) -> Ints:
     start, end = micros(period.start), micros(period.end)
     times = np.unique(np.concatenate((rows["start"], rows["end"])))
-    cuts = [start, *times[(times > start) & (times < end)].tolist(), end]
-    for since, until in pairwise(cuts):
-        begin = instant(since)
-        assert begin is not None
-        yield Period(begin, instant(until)), (until - since) / _HOUR
+    return np.concatenate(([start], times[(times > start) & (times < end)], [end]))
+
+
+#: The columns of a fleet over its places that are the same in each copy.
+_COLUMNS = ("id", "model", "domain", "block", "geometry", "memory", "grid", "full", "use", "sharing", "ready")
+
+
+def _copied(part: Fleet, copies: int, at: Ints, rows: Records) -> Fleet:
+    """So many copies of these GPUs, for figures only: they have one another's ids."""
+    columns: dict[str, Any] = {name: np.tile(getattr(part, name), copies) for name in _COLUMNS}
+    nodes = len(part.nodes)
+    columns["node"] = np.tile(part.node, copies) + np.repeat(np.arange(copies) * nodes, len(part.id))
+    return replace(
+        part,
+        **columns,
+        nodes=part.nodes * copies,
+        usable=np.tile(part.usable, copies),
+        block_sizes=(),
+        on=Rows.of(at, rows),
+    )

@@ -6,6 +6,7 @@ is moved here; what is found is shown to an operator, and checked again when it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,14 +15,29 @@ from uuid import UUID
 
 import numpy as np
 
-from pool.core.asks import Ask
-from pool.core.fleet import BOOKED, ROW, Fleet, halves
+from pool.core.asks import Ask, GpuAsk
+from pool.core.clearing import Wanted, sets
+from pool.core.fleet import BOOKED, ROW, Fleet, Records, halves, instant
 from pool.core.fleet_views import record_of
 from pool.core.period import Period
-from pool.core.placement import Busy, Pick, Policy, candidates
+from pool.core.placement import Busy, Candidate, Pick, Policy, candidates, held_by
+from pool.core.placement_mode import wide
 
-#: Sets of bookings that are tried, the least first.
-MOST_SETS = 256
+__all__ = [
+    "Movable",
+    "Move",
+    "Shift",
+    "Wanted",
+    "places",
+    "rows_of",
+    "shift",
+    "tied",
+    "with_picks",
+    "without",
+]
+
+#: Of so many bookings all sets are tried, of more only those that free one place after another.
+FEW = 8
 #: Ways to place the ask among what a set leaves free, of which one has to leave room for the set elsewhere.
 _WAYS = 8
 
@@ -59,37 +75,81 @@ class Shift:
     charge_milli: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The ask that does not fit, and for which time."""
-
-    ask: Ask
-    period: Period
-    account: str | None = None
-
-
 def shift(
     fleet: Fleet, wanted: Wanted, movable: Sequence[Movable], *, now: datetime, policy: Policy | None = None
 ) -> Shift | None:
     """The moves of the least total charge after which `wanted` fits; they are made together.
 
-    None when there are none among the first 256 sets of bookings, or when it fits as it is.
-    What is moved may go where another of the moved was.
+    Of up to 8 bookings in the way all sets are tried; of more those that are in the way at one place
+    after another (clearing.sets), those that count least. None when none of them helps, or when it
+    fits as it is. What is moved may go where another of the moved was.
     """
     near = sorted(
-        (one for one in movable if one.period.overlaps(wanted.period)),
+        (one for one in movable if one.period.overlaps(wide(wanted.period)) and not tied(fleet, one)),
         key=lambda one: (one.charge_milli, one.reservation),
     )
     mover = _Mover(fleet, wanted, now, policy)
-    if mover.ways(fleet) or not mover.ways(mover.without(near)):
+    if mover.ways(fleet):
         return None
-    for number, some in enumerate(_sets(near)):
-        if number == MOST_SETS:
-            return None
+    if not mover.ways(mover.without(near)):
+        return None
+    if len(near) <= FEW:
+        return next((found for some in _sets(near) if (found := mover.moved(some))), None)
+    by_id = {one.reservation: one for one in near}
+    some_of = [[by_id[pk] for pk in some] for some in sets(fleet, wanted, now=now, only=by_id)]
+    for some in sorted(some_of, key=lambda some: sum(one.charge_milli for one in some)):
         found = mover.moved(some)
         if found is not None:
-            return found
+            return mover.fewest(found, some)
     return None
+
+
+def tied(fleet: Fleet, one: Movable) -> bool:
+    """Whether it goes on where its owner is, or has an IMEX channel for just these nodes: then it stays."""
+    if isinstance(one.ask, GpuAsk) and one.ask.same_nvlink_domain:
+        return True
+    mine = rows_of(fleet, one)
+    if not len(mine):
+        return True
+    since, until = instant(int(mine["since"][0])), instant(int(mine["until"][0]))
+    assert since is not None
+    own = held_by(fleet, int(mine["owner"][0]), int(mine["team"][0]), Period(since, until))
+    return bool({gpu for gpu, _, _ in own} & set(mine["gpu"].tolist()))
+
+
+def places(
+    fleet: Fleet,
+    one: Movable,
+    mine: Records,
+    *,
+    now: datetime,
+    policy: Policy | None = None,
+    most: int = _WAYS,
+) -> list[Candidate]:
+    """Where else it could be, best first: on its GPU models, counting the same, without a change of mode.
+
+    `mine` is what it has now, `fleet` is without that.
+    """
+    here = Counter(fleet.cards[fleet.places[gpu]].model for gpu in mine["gpu"].tolist())
+    other = set(fleet.models) - set(here)
+    found = candidates(
+        fleet, one.ask, one.period, most, account=one.account, now=now, policy=policy, avoid=other
+    )
+    return [
+        to
+        for to in found
+        if to.charge_milli == one.charge_milli
+        and Counter(pick.model for pick in to.picks) == here
+        and not any(pick.switch for pick in to.picks)
+    ]
+
+
+def rows_of(fleet: Fleet, one: Movable) -> Records:
+    """What is known of it on its GPUs."""
+    places = np.array(sorted(fleet.places[gpu] for gpu in one.gpus), dtype=np.int64)
+    rows = fleet.rows(places)
+    mine: Records = rows[(rows["reservation"] == halves(one.reservation)).all(axis=1)]
+    return mine
 
 
 def _sets(movable: Sequence[Movable]) -> Iterator[tuple[Movable, ...]]:
@@ -133,6 +193,15 @@ class _Mover:
                 return Shift(picks, moves, sum(one.charge_milli for one in some))
         return None
 
+    def fewest(self, found: Shift, some: Sequence[Movable]) -> Shift:
+        """The same without those, the largest first, that need not move after all."""
+        for one in sorted(some, key=lambda one: (-one.charge_milli, one.reservation))[:FEW]:
+            rest = [other for other in some if other is not one]
+            fewer = self.moved(rest) if rest else None
+            if fewer is not None:
+                found, some = fewer, rest
+        return found
+
     def without(self, some: Sequence[Movable]) -> Fleet:
         """The fleet without what these hold."""
         return without(self.fleet, some)
@@ -142,9 +211,7 @@ class _Mover:
         moves = []
         order = sorted(some, key=lambda one: (-one.charge_milli, one.reservation))
         for one in order:
-            found = candidates(
-                fleet, one.ask, one.period, 1, account=one.account, now=self.now, policy=self.policy
-            )
+            found = places(fleet, one, rows_of(self.fleet, one), now=self.now, policy=self.policy)
             if not found:
                 return None
             moves.append(Move(one.reservation, one.period, found[0].picks))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from datetime import datetime
+from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q
-from psycopg.types.range import TimestamptzRange
 
 from pool.core.moves import Movable
 from pool.core.period import Period
@@ -13,28 +14,32 @@ from pool.core.shapes import Class, stored_ask
 from pool.core.states import State
 from pool.models import Allocation, Reservation, Team, User
 
-#: So many of them are looked at, the least first: more sets are never tried.
-MOST = 64
-
 _FROZEN = Q(gpu__frozen=True) | Q(gpu__node__frozen=True) | Q(gpu__node__agent_frozen=True)
 
 
-def movable(pool_id: int, period: Period, account: Callable[[User, Team], str]) -> list[Movable]:
-    """Those that block something in `period`: scheduled, never online, and on nothing that is frozen.
+def movable(
+    pool_id: int, some: Collection[UUID], account: Callable[[User, Team], str], *, now: datetime
+) -> list[Movable]:
+    """Those of `some` that are scheduled, not yet begun, never online, and on nothing that is frozen.
 
-    `account` says whose MPS server the shares of an owner need.
+    Neither what is taken back nor for whom it is.
+
+    Those that count least first. `account` says whose MPS server the shares of an owner need.
+    Which of a pool's bookings are worth asking for: core/clearing and core/defrag.
     """
     held = Allocation.objects.filter(reservation=OuterRef("pk"), holds=True)
-    there = held.filter(blocked__overlap=TimestamptzRange(period.start, period.end))
     rows = (
-        Reservation.objects.filter(Exists(there), pool=pool_id, state=State.SCHEDULED, pool__frozen=False)
+        Reservation.objects.filter(pk__in=some, pool=pool_id, state=State.SCHEDULED, pool__frozen=False)
+        .filter(Exists(held), period__startswith__gt=now)
         .exclude(klass=Class.ONLINE)
         .exclude(Exists(held.filter(_FROZEN | Q(wanted_at__isnull=False))))
+        # What is taken back, or waits for that, has places that belong together.
+        .filter(recall_at=None, recalls=None)
         .select_related("owner", "team")
         .prefetch_related("allocations")
         .order_by("charge_milli", "pk")
     )
-    return [_movable(row, account) for row in rows[:MOST]]
+    return [_movable(row, account) for row in rows]
 
 
 def _movable(row: Reservation, account: Callable[[User, Team], str]) -> Movable:

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from pool.core import moves, offers
+from pool.core import offers
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.moves import Shift
 from pool.core.offers import Offer
 from pool.core.period import Period
 from pool.core.shapes import Ask, Class
-from pool.queries.moves import movable
 from pool.queries.snapshot import Snapshot
-from pool.services import plans, room, wishes
+from pool.services import moves, plans, room, wishes
 from pool.services.plans import NoRoom
 from pool.services.wishes import Asked, Wish
 
@@ -76,19 +75,8 @@ def find(
     if told:
         return Found(told, window, duration)
     why = _why(snap, wish)
-    shift = _shift(snap, wish) if why.code == Code.NO_CAPACITY else None
+    shift = moves.look(snap, wish.wanted, wish.pool.pk) if why.code == Code.NO_CAPACITY else None
     return Found((), window, duration, why, shift)
-
-
-def _shift(snap: Snapshot, wish: Wish) -> Shift | None:
-    """For the beginning of the window, if the team's quota allows what it would get."""
-    wanted = wish.wanted
-    near = movable(wish.pool.pk, wanted.blocked, wishes.account)
-    asked = moves.Wanted(wanted.ask, wanted.blocked, wanted.account)
-    found = moves.shift(snap.fleet, asked, near, now=wish.now, policy=snap.policy)
-    if found is None or plans.over_quota(snap, plans.charges(found.picks), wanted) is not None:
-        return None
-    return found
 
 
 def _window(since: datetime, end: datetime | None, duration: timedelta) -> Period:
