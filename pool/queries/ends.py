@@ -28,7 +28,8 @@ WHERE mine.state = 'active' AND mine.recall_at IS NULL
         - least(%(before)s, (upper(mine.period) - lower(mine.period)) / %(part)s) <= %(now)s
     AND NOT EXISTS (
         SELECT FROM pool_outboxmessage told WHERE told.reservation_id = mine.id
-        AND told.key = concat('ends_soon:', mine.id, ':', floor(extract(epoch FROM upper(mine.period)))::bigint))
+        AND told.key = concat('ends_soon:', mine.id, ':',
+            floor(extract(epoch FROM upper(mine.period)))::bigint))
     AND NOT EXISTS (
         SELECT FROM pool_reservation next WHERE next.pool_id = mine.pool_id AND next.state = 'scheduled'
         AND next.owner_id = mine.owner_id AND next.team_id = mine.team_id AND next.ask = mine.ask
