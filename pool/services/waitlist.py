@@ -13,12 +13,14 @@ from psycopg.types.range import TimestamptzRange
 
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.period import Period
+from pool.core.serving import serving
 from pool.core.shapes import ask_json
 from pool.core.states import Reason, State
 from pool.models import Reservation
 from pool.queries import snapshot
 from pool.queries import waiting as queries
-from pool.services import events, grants, idempotency, locks, plans, wishes
+from pool.queries.snapshot import Snapshot
+from pool.services import events, grants, idempotency, locks, plans, thresholds, wishes
 from pool.services.idempotency import Claim
 from pool.services.plans import NoRoom
 from pool.services.wishes import Asked, Wish
@@ -108,6 +110,7 @@ def _window(first: Period, latest: datetime | None, now: datetime, *, asks_first
 def _check_ever(wish: Wish, *, partial_ok: bool) -> None:
     """Refuses what no waiting brings: more than the pool has when it is empty, or than the team may have."""
     snap = snapshot.take(wish.pool.pk, wish.wanted.reading, team_id=wish.team.pk, now=wish.now)
+    _check_threshold(wish, snap)
     try:
         plans.choose(snap, wish.wanted)
     except NoRoom:
@@ -119,6 +122,16 @@ def _check_ever(wish: Wish, *, partial_ok: bool) -> None:
     except Refusal as refusal:
         if not _may_change(refusal, partial_ok=partial_ok):
             raise
+
+
+def _check_threshold(wish: Wish, snap: Snapshot) -> None:
+    """What needs an approver is not waited for: it is asked for with a start that can still be approved."""
+    wanted = wish.wanted
+    charges = serving(snap.fleet, wanted.ask, wish.now, account=wanted.account, window=snap.window)
+    milli = wanted.ask.count * min(charges.values(), default=0)
+    if thresholds.needs(wish.pool, milli):
+        above = wish.pool.approve_above_milli
+        raise Refusal(Code.NEEDS_APPROVAL, reason="not_from_wait", above_milli=above, asked_milli=milli)
 
 
 def _may_change(refusal: Refusal, *, partial_ok: bool) -> bool:

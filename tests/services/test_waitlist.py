@@ -10,7 +10,7 @@ import pytest
 
 from pool.core.errors import Code
 from pool.core.shapes import Ask, Class, GpuAsk
-from pool.models import Event, Gpu, QuotaLine, Reservation, User
+from pool.models import Event, Gpu, Pool, QuotaLine, Reservation, User
 from pool.services import lanes, reservations, waitlist
 from pool.services.idempotency import Claim
 from pool.services.wishes import Asked
@@ -106,6 +106,13 @@ def test_above_the_cap_no_waiting_helps_but_a_full_cap_is_waited_for(scene: Scen
     told = refused(Code.QUOTA_EXCEEDED, lambda: join(scene, gpus(2)))
     assert (told["cap"], told["asked"]) == (1000, 2000)
     scene.book(WHOLE)
+    assert join(scene).state == "waiting"
+
+
+def test_what_needs_an_approver_is_not_waited_for(scene: Scene) -> None:
+    Pool.objects.update(approve_above_milli=1000)
+    told = refused(Code.NEEDS_APPROVAL, lambda: join(scene, gpus(2)))
+    assert told == {"reason": "not_from_wait", "above_milli": 1000, "asked_milli": 2000}
     assert join(scene).state == "waiting"
 
 
