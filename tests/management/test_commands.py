@@ -46,6 +46,24 @@ def test_a_portal_is_set_up_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> N
     assert (line.guaranteed_milli, line.cap_milli, line.pool) == (1000, 2500, Pool.objects.get())
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_check_says_that_nothing_differs_or_lists_what_does(cast: Cast) -> None:
+    assert run("pool_check") == "0 differ, 0 are kept from before a limit was changed."
+    assert run("pool_check", "main", "--json") == "[]"
+    with pytest.raises(CommandError, match="There is no pool"):
+        run("pool_check", "nowhere")
+    enrol_node(cast.main)
+    Gpu.objects.update(wanted={"held": [{"allocation": "x", "start": 0, "size": 1}]})
+    out = io.StringIO()
+    with pytest.raises(SystemExit) as left:
+        call_command("pool_check", "--json", stdout=out)
+    assert left.value.code == 1
+    (found,) = (one for one in json.loads(out.getvalue()) if not one["kept"])
+    assert (found["rule"], found["subject"]) == ("layout_differs", "node-1/0")
+    with pytest.raises(SystemExit):
+        run("pool_check")
+
+
 def test_a_token_is_printed_once(cast: Cast) -> None:
     raw = run("token_make", "milo", "--team", "vision", "--days", "1")
     token = tokens.authenticate(raw, clock.real_now())
