@@ -218,10 +218,10 @@ def _leaving(asked: _Asked, at: datetime, period: Period, borrowers: Sequence[Bo
     nearby = [borrowers[n] for n in some.tolist()]
 
     def gone(numbers: Ints) -> frozenset[UUID]:
-        return frozenset(link for n in some[numbers].tolist() for link in links[n])
+        return frozenset(link for n in numbers.tolist() for link in links[n])
 
     def fits(numbers: Ints) -> bool:
-        return room.fits(some[numbers]) and (quota_is_enough or asked.allowed(gone(numbers), period))
+        return room.fits(numbers) and (quota_is_enough or asked.allowed(gone(numbers), period))
 
     def placed(numbers: Ints) -> tuple[Candidate, ...]:
         if not fits(numbers):
@@ -229,14 +229,15 @@ def _leaving(asked: _Asked, at: datetime, period: Period, borrowers: Sequence[Bo
         who = gone(numbers)
         return tuple(asked.place(without(asked.fleet, who, at), who, period))
 
-    victims = smallest(nearby, fits)
+    found = smallest(nearby, lambda numbers: fits(some[numbers]))
+    victims = None if found is None else some[found]
     candidates = () if victims is None else placed(victims)
     if victims is not None and not candidates:
-        victims = smallest(nearby, lambda numbers: bool(placed(numbers)))
+        victims = smallest(borrowers, lambda numbers: bool(placed(numbers)))
         candidates = () if victims is None else placed(victims)
     if victims is None or not candidates:
         return None
-    return Reclaim(at, period, tuple(nearby[n] for n in victims.tolist()), candidates)
+    return Reclaim(at, period, tuple(borrowers[n] for n in victims.tolist()), candidates)
 
 
 def _moved(period: Period, start: datetime) -> Period:
