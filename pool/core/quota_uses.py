@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from uuid import UUID
 
@@ -78,6 +79,18 @@ class Uses:
     def part(self, which: Ints | Bools) -> Uses:
         """Some of the rows."""
         return Uses(**{one.name: getattr(self, one.name)[which] for one in fields(self)})
+
+    def but(self, gone: Collection[UUID]) -> Uses:
+        """Without these reservations."""
+        if not gone:
+            return self
+        known = np.array([halves(one) for one in gone], dtype=np.int64)
+        # Most often the second half alone tells them apart.
+        maybe = np.flatnonzero(np.isin(self.reservation[:, 1], known[:, 1]))
+        pairs = {(first, second) for first, second in known.tolist()}
+        left = np.ones(len(self), dtype=np.bool_)
+        left[maybe] = [(first, second) not in pairs for first, second in self.reservation[maybe].tolist()]
+        return self.part(left)
 
     def within(self, start: int, end: int) -> Ints:
         """The numbers of those that are there at some instant from `start` until before `end`."""

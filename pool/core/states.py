@@ -180,6 +180,8 @@ class Reason(StrEnum):
     OFFER_LAPSED = "offer_lapsed"
     #: ending, preempted: its borrowed capacity was wanted back.
     RECLAIMED = "reclaimed"
+    #: scheduled: what it is guaranteed was lent, and is being taken back for it.
+    RECLAIMING = "reclaiming"
     #: ending, preempted, waiting: the quota under it was lowered.
     QUOTA_LOWERED = "quota_lowered"
 

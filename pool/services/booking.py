@@ -13,6 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,10 @@ from pool.core.terms import ORDINARILY, Terms
 from pool.models import Reservation
 from pool.queries import snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import grants, idempotency, locks, plans, room, wishes
+from pool.services import grants, idempotency, locks, plans, reclaim, room, thresholds, wishes
 from pool.services.idempotency import Claim
 from pool.services.plans import NoRoom, Plan
+from pool.services.reclaim import Recalled
 from pool.services.wishes import Asked, Wish
 
 if TYPE_CHECKING:
@@ -93,12 +95,21 @@ def grant(asked: Asked, claim: Claim | None) -> Reservation:
 
 
 def _granted(wish: Wish, claim: Claim | None) -> Reservation:
-    try:
-        with _turn(wish.pool.pk):
-            return _try(wish, claim)
-    except NoRoom as none:
-        # Nobody waits while it is found out what would fit instead, and when.
-        raise room.refusal(none.snap, wish.wanted, wish.pool, team_id=wish.team.pk) from None
+    for last in (False, False, True):
+        try:
+            with _turn(wish.pool.pk):
+                return _try(wish, claim)
+        except NoRoom as none:
+            refused = none
+        try:
+            made = _take_back(wish, claim, under_the_lock=last)
+        except _Overtaken:
+            continue
+        if made is not None:
+            return made
+        break
+    # Nobody waits while it is found out what would fit instead, and when.
+    raise room.refusal(refused.snap, wish.wanted, wish.pool, team_id=wish.team.pk) from None
 
 
 @contextmanager
@@ -162,6 +173,45 @@ def _confirm(*, wish: Wish, claim: Claim | None, seen: int | None, found: list[P
     if pool.change != seen:
         found = _still_holding(wish, found)
     reservation = grants.write(wish, pool, found[0])
+    if claim:
+        idempotency.keep(claim, resource=reservation.pk, now=wish.now)
+    return reservation
+
+
+def _take_back(wish: Wish, claim: Claim | None, *, under_the_lock: bool) -> Reservation | None:
+    """Book it from when borrowers have left, if it is its team's right; None where that does not help.
+
+    What is only held, or needs an approver, takes nothing from anybody. `under_the_lock`: think there.
+    """
+    if wish.hold_until is not None:
+        return None
+    found = reclaim.think(wish.pool, wish.wanted, wish.now)
+    if found is None or thresholds.needs(wish.pool, plans.charged(found.plans[0])):
+        return None
+    try:
+        return _confirm_recall(wish=wish, claim=claim, found=found, anew=under_the_lock)
+    except DatabaseError as error:
+        if not locks.lost_a_race(error):
+            raise
+        raise _Overtaken from error
+
+
+@locks.use_case
+def _confirm_recall(*, wish: Wish, claim: Claim | None, found: Recalled, anew: bool) -> Reservation:
+    """Take back what was found, if nothing changed meanwhile; else find it `anew`, if that is said."""
+    made = idempotency.claim(claim, now=wish.now) if claim else None
+    if made is not None:
+        return idempotency.first_result(made)
+    pool = locks.pool(wish.pool.pk)
+    if pool.change != found.seen:
+        again = reclaim.think(pool, wish.wanted, wish.now) if anew else None
+        if again is None:
+            raise _Overtaken
+        found = again
+    victims = reclaim.take_back(found, wish.now)
+    late = replace(wish, wanted=found.wanted)
+    reservation = grants.write(late, pool, found.plans[0], reclaiming=True)
+    reclaim.name(found, victims, reservation, wish.now)
     if claim:
         idempotency.keep(claim, resource=reservation.pk, now=wish.now)
     return reservation

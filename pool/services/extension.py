@@ -6,6 +6,7 @@ Doors reach `extend` as services.reservations.extend. What was asked never chang
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -62,6 +63,8 @@ def extend(
     row = locks.reservation(reservation_id, version)
     if row.state not in EXTENDABLE:
         raise Refusal(Code.WRONG_STATE, state=row.state, doing="extend")
+    if row.recall_at is not None:
+        raise Refusal(Code.WRONG_STATE, state="recalled", doing="extend")
     thresholds.no_extension(pool, row.charge_milli)
     added = _added(row, end, duration, now)
     slices = list(Allocation.objects.filter(reservation=row, holds=True).order_by("pk"))
@@ -89,7 +92,7 @@ def _added(row: Reservation, end: datetime | None, duration: timedelta | None, n
 
 
 def _check(pool: Pool, row: Reservation, slices: Sequence[Allocation], added: Period, now: datetime) -> None:
-    wanted = wishes.again(row, pool, added)
+    wanted = replace(wishes.again(row, pool, added), period=added, blocked=wishes.blocked(added, pool))
     snap = snapshot.take(
         pool.pk,
         wanted.blocked,
@@ -107,6 +110,12 @@ def recheck(pool: Pool, row: Reservation, now: datetime) -> None:
     """A step: whether what it holds can still be given for all of its time. As `extend` refuses."""
     slices = list(Allocation.objects.filter(reservation=row, holds=True).order_by("pk"))
     _check(pool, row, slices, Period(row.period.lower, row.period.upper), now)
+
+
+def check_again(pool: Pool, row: Reservation, again: Period, now: datetime) -> None:
+    """A step: whether what was to be taken back at the start of `again` can stay for that time after all."""
+    slices = list(Allocation.objects.filter(reservation=row, holds=True).order_by("pk"))
+    _check(pool, row, slices, again, now)
 
 
 def _check_room(snap: Snapshot, slices: Sequence[Allocation], added: Period, pool: Pool) -> None:

@@ -19,18 +19,23 @@ from pool.core.states import HOLDING, Reason, State
 from pool.core.topology import channel
 from pool.models import Allocation, Gpu, Pool, Reservation
 from pool.models.reservations import SHARED, new_id
-from pool.services import commands, events, locks, thresholds
+from pool.services import commands, events, locks, notices, thresholds
 from pool.services.plans import Plan, Wanted
 from pool.services.wishes import Wish
 
 _VERBS = {State.HELD: "reservation.held", State.PENDING_APPROVAL: "reservation.pending_approval"}
 
 
-def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
-    """Refuses with NEEDS_APPROVAL what is above the pool's threshold and leaves no time to ask."""
+def write(wish: Wish, pool: Pool, plan: Plan, *, reclaiming: bool = False) -> Reservation:
+    """Refuses with NEEDS_APPROVAL what is above the pool's threshold and leaves no time to ask.
+
+    `reclaiming`: others are still there, who leave when it begins.
+    """
     milli = sum(pick.charge_milli for pick in plan.picks)
     approve_by = _approve_by(wish, pool, milli)
     state, reason, goes = _first_state(wish, pool, plan, pending=approve_by is not None)
+    if reclaiming:
+        state, reason, goes = State.SCHEDULED, Reason.RECLAIMING, False
     reservation = Reservation(
         team=wish.team,
         pool=pool,
@@ -63,6 +68,8 @@ def write(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
         after=facts(reservation, rows),
     )
     locks.changed(pool)
+    if state == State.PENDING_APPROVAL:
+        notices.ask_approvers(reservation, now=wish.now)
     if goes:
         commands.issue(locks.gpus(row.gpu_id for row in rows), wish.now)
     return reservation

@@ -21,7 +21,17 @@ from pool.core.states import Reason, State
 from pool.core.terms import ORDINARILY, Terms
 from pool.models import Pool, Reservation
 from pool.queries import access
-from pool.services import booking, commands, idempotency, locks, reservations, starts, thresholds, turns
+from pool.services import (
+    booking,
+    commands,
+    idempotency,
+    locks,
+    notices,
+    reservations,
+    starts,
+    thresholds,
+    turns,
+)
 from pool.services.idempotency import Claim
 from pool.services.wishes import Asked
 
@@ -114,6 +124,7 @@ def _book(pool: Pool, row: Reservation, actor: User, now: datetime) -> None:
         row.approve_by = thresholds.approve_by(pool, row.charge_milli, period, team_id=row.team_id, now=now)
         row.save(update_fields=["approve_by"])
         reservations.submit([row], now=now, actor=actor)
+        notices.ask_approvers(row, now=now)
         return
     reservations.schedule([row], now=now, actor=actor)
     if row.period.lower <= now:

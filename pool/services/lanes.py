@@ -38,6 +38,7 @@ from pool.services import (
     learning,
     locks,
     outages,
+    recalls,
     reservations,
     starts,
     telemetry,
@@ -86,6 +87,7 @@ def due(*, now: datetime) -> Swept | None:
             try:
                 telemetry.mark_silent(pool_id=pool_id, received=clock.real_now())
                 done += _sweep_pool(pool_id, now, until)
+                _warn(pool_id=pool_id, now=now)
                 outages.end_over(pool_id=pool_id, now=now)
             except Refusal as refusal:
                 # The pool's lock was not given in time; the next run comes in two seconds.
@@ -208,7 +210,7 @@ def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
     """Lapsed holds and ends first, then starts, in batches; then what hardware failed, and what waits."""
     aside = _Aside("due")
     done = Swept()
-    for select in (_lapsed, thresholds.undecided, _over, _to_start):
+    for select in (_lapsed, thresholds.undecided, recalls.due, _over, _to_start):
         pace = _Pace()
         while time.monotonic() < until:
             rows = select(pool_id, now).exclude(pk__in=aside.hidden)
@@ -232,18 +234,19 @@ def _to_look_at(pool_id: int, now: datetime, aside: _Aside) -> list[UUID]:
 
     Placing anew is slow, so of each kind only some have their turn.
     """
-    failed, stranded, displaced, held_up = (
+    failed, stranded, displaced, held_up, unneeded = (
         list(rows.exclude(pk__in=aside.hidden).values_list("pk", flat=True))
         for rows in (
             outages.overdue(pool_id, now),
             starts.stranded(pool_id, now),
             starts.displaced(pool_id, now),
             _waiting(pool_id, now),
+            recalls.unneeded(pool_id, now),
         )
     )
     moves = [*starts.in_turn(stranded, starts.MOST_MOVES, now), *starts.in_turn(displaced, DISPLACED, now)]
     line = [pk for pk in waiting.next_tries(pool_id, now) if pk not in aside.hidden]
-    return list(dict.fromkeys([*failed, *moves, *held_up, *line]))
+    return list(dict.fromkeys([*failed, *unneeded, *moves, *held_up, *line]))
 
 
 def _lapsed(pool_id: int, now: datetime) -> QuerySet[Reservation]:
@@ -293,6 +296,18 @@ def _passes(error: Exception) -> bool:
     return isinstance(error, OperationalError | InterfaceError)
 
 
+def _warn(*, pool_id: int, now: datetime) -> None:
+    """Have the signal sent that owners asked for before what they have is taken back."""
+    if recalls.to_warn(pool_id, now):
+        _send_warning(pool_id=pool_id, now=now)
+
+
+@locks.use_case
+def _send_warning(*, pool_id: int, now: datetime) -> None:
+    locks.pool(pool_id)
+    commands.issue(locks.gpus(recalls.to_warn(pool_id, now)), now)
+
+
 @locks.use_case
 def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -> Swept:
     """Do what is due for these rows as they are under the lock, and command each GPU once.
@@ -306,9 +321,12 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     turns.lapse_offers([row for row in lapsed if row.from_wait], now=now)
     undecided = list(thresholds.undecided(pool_id, now).filter(pk__in=ids))
     thresholds.lapse(undecided, now=now)
+    recalled = list(recalls.due(pool_id, now).filter(pk__in=ids))
+    touched = recalls.carry_out(recalled, now)
+    stay = recalls.put_back(pool, list(recalls.unneeded(pool_id, now).filter(pk__in=ids)), now)
     over = list(_over(pool_id, now).filter(pk__in=ids))
     reservations.lapse([row for row in over if row.state == State.SCHEDULED], now=now)
-    touched = reservations.end(
+    touched |= reservations.end(
         [row for row in over if row.state == State.STARTING], Reason.NEVER_STARTED, now=now
     )
     touched |= reservations.end([row for row in over if row.state == State.ACTIVE], Reason.TIME_UP, now=now)
@@ -325,6 +343,7 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     line = queue.line(pool_id).filter(pk__in=ids).exclude(pk__in=[row.pk for row in lapsed])
     touched |= waiting.serve(pool, list(line), now)
     commands.issue(locks.gpus(touched), now)
-    if lapsed or undecided or over or new or touched or moved:
+    if lapsed or undecided or recalled or stay or over or new or touched or moved:
         locks.changed(pool)
-    return Swept(ended=len(lapsed) + len(undecided) + len(over), started=len(new))
+    ended = len(lapsed) + len(undecided) + len(recalled) + len(over)
+    return Swept(ended=ended, started=len(new))

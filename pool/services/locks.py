@@ -43,6 +43,13 @@ def use_case(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @contextmanager
+def part() -> Iterator[None]:
+    """A part of a transaction that may fail alone: what it wrote is undone, the rest goes on."""
+    with transaction.atomic():
+        yield
+
+
+@contextmanager
 def busy_is_a_refusal() -> Iterator[None]:
     """Turn a lock that was not given in time into `Refusal(BUSY)`; put it around the transaction."""
     try:

@@ -130,6 +130,8 @@ def _leaving_guarantees(
     others = promises.to_others(snap.whole, snap.standing, wanted.team_id, wanted.blocked, snap.now)
     if others is None:
         return list(plans), None
+    if others.allow_at_once([pick for plan in plans if not plan.borrowed for pick in plan.picks]):
+        return list(plans), None
     legal = [plan for plan in plans if plan.borrowed or others.allow(plan.picks)]
     if legal:
         return legal, None
@@ -160,6 +162,11 @@ def charges(picks: Sequence[Pick]) -> Counter[str]:
     for pick in picks:
         total[pick.model] += pick.charge_milli
     return total
+
+
+def charged(plan: Plan) -> int:
+    """What all of it counts, in milli."""
+    return sum(pick.charge_milli for pick in plan.picks)
 
 
 def borrowed(snap: Snapshot, picks: Sequence[Pick], wanted: Wanted) -> Borrowed:

@@ -48,6 +48,7 @@ _OVER = {
     Reason.NEVER_STARTED: State.EXPIRED,
     Reason.GPU_LOST: State.FAILED,
     Reason.NODE_LOST: State.FAILED,
+    Reason.RECLAIMED: State.PREEMPTED,
 }
 
 
@@ -169,6 +170,11 @@ def offer(row: Reservation, *, now: datetime) -> None:
 def activate(rows: Sequence[Reservation], reason: Reason, *, now: datetime, label: str) -> None:
     """All their slices have been seen."""
     _move(rows, State.ACTIVE, reason, now=now, label=label)
+
+
+def preempt(rows: Sequence[Reservation], *, now: datetime) -> None:
+    """What of them was borrowed is taken back before they began, or between their windows."""
+    _move(rows, State.PREEMPTED, Reason.RECLAIMED, now=now)
 
 
 def lapse(rows: Sequence[Reservation], reason: Reason = Reason.NEVER_STARTED, *, now: datetime) -> None:

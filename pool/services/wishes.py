@@ -142,7 +142,12 @@ def owner_of(actor: User, team: Team, username: str | None) -> User:
 
 
 def again(row: Reservation, pool: Pool, period: Period) -> Wanted:
-    """What a reservation asked for, to be placed for `period`. Takes a row with its owner and team."""
+    """What a reservation asked for, to be placed for `period`. Takes a row with its owner and team.
+
+    What is to be taken back is placed until then.
+    """
+    if row.recall_at is not None and period.start < row.recall_at:
+        period = Period(period.start, min(period.end or row.recall_at, row.recall_at))
     whose = account(row.owner, row.team)
     return Wanted(
         stored_ask(row.ask),

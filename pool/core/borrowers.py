@@ -1,0 +1,117 @@
+"""Who may be taken back from at an instant: the stays of which something is borrowed, as reclaim wants them.
+
+Back-to-back bookings of one owner in one place are one stay. What is borrowed only later than it
+begins (or than the instant) is none: its room was its own when it was given.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import numpy as np
+
+from pool.core.borrowing import borrowed_spans
+from pool.core.fleet import Fleet
+from pool.core.fleet_rows import Ints, instant, micros, whole_id
+from pool.core.period import Period
+from pool.core.reclaim import Borrower
+from pool.core.standing import Standing
+
+
+def borrowers(
+    fleet: Fleet,
+    standing: Standing,
+    team: int,
+    period: Period,
+    now: datetime,
+    spared: Collection[UUID] = (),
+) -> list[Borrower]:
+    """Whom `team` may take room back from that it wants over `period`; `spared` are left out.
+
+    `fleet` and `standing` are of the whole pool. Never what is firm, and never what is within the
+    guarantee of a team that it does not belong to.
+    """
+    uses, start = standing.uses, micros(period.start)
+    spans = borrowed_spans(standing, start, micros(period.end), team)
+    first = np.maximum(start, uses.since[spans.which])
+    there = (spans.since <= first) & (spans.until > first) & (spans.milli > 0) & ~uses.firm[spans.which]
+    milli = np.zeros(len(uses), dtype=np.int64)
+    milli[spans.which[there]] = spans.milli[there]
+    if not milli.any():
+        return []
+    known, code = np.unique(uses.reservation, axis=0, return_inverse=True)
+    work = _Work(fleet, standing, milli, code.ravel(), [whole_id(two) for two in known], micros(now))
+    return [work.borrower(links) for links in work.stays(set(spared))]
+
+
+class _Work:
+    """Reservations by number: `code` of each use, `ids` of each. `milli` is what of each use is borrowed."""
+
+    def __init__(
+        self, fleet: Fleet, standing: Standing, milli: Ints, code: Ints, ids: Sequence[UUID], now: int
+    ) -> None:
+        self.uses, self.on, self.ids, self.now = standing.uses, fleet.on, ids, now
+        self.milli, self.code = milli, code
+        self.borrowed = np.bincount(code, milli, len(ids)).astype(np.int64)
+        self.charge = np.bincount(code, self.uses.milli, len(ids)).astype(np.int64)
+        self.some = np.zeros(len(ids), dtype=np.int64)
+        self.some[code] = np.arange(len(code))  # a use of each
+        self.over = _over_share(standing, milli)
+
+    def stays(self, spared: Collection[UUID]) -> list[list[int]]:
+        """The reservations of which something is borrowed, with those that go on in their place."""
+        root = {n: n for n in np.flatnonzero(self.borrowed).tolist() if self.ids[n] not in spared}
+
+        def found(n: int) -> int:
+            while root[n] != n:
+                n = root[n]
+            return n
+
+        for one, other in self._links(np.flatnonzero(self.milli)):
+            if one in root and other in root:
+                root[found(one)] = found(other)
+        together: dict[int, list[int]] = defaultdict(list)
+        for n in root:
+            together[found(n)].append(n)
+        begin = self.uses.since[self.some]
+        return [sorted(links, key=lambda n: int(begin[n])) for links in together.values()]
+
+    def _links(self, which: Ints) -> list[tuple[int, int]]:
+        """Pairs of reservations of which one goes on, in the same place, where the other ends."""
+        rows, whose = self.on.records(self.uses.row[which]), self.code[which].tolist()
+        places = [rows[name].tolist() for name in ("gpu", "mask", "owner", "team", "profile")]
+        place = list(zip(*places, strict=True))
+        begins = dict(zip(zip(place, rows["since"].tolist(), strict=True), whose, strict=True))
+        ends = zip(place, rows["until"].tolist(), strict=True)
+        pairs = ((one, begins.get(key)) for one, key in zip(whose, ends, strict=True))
+        return [(one, after) for one, after in pairs if after is not None and after != one]
+
+    def borrower(self, links: Sequence[int]) -> Borrower:
+        """Its priority and age are the newest link's."""
+        first, last = self.some[links[0]], self.some[links[-1]]
+        since, team = int(self.uses.since[first]), int(self.uses.team[last])
+        created = instant(int(self.uses.created[last]))
+        assert created is not None
+        return Borrower(
+            links=tuple(self.ids[n] for n in links),
+            team=team,
+            borrowed_milli=int(self.borrowed[list(links)].sum()),
+            charge_milli=int(self.charge[list(links)].sum()),
+            over_share=self.over[team],
+            priority=int(self.on.field("priority", self.uses.row[last : last + 1])[0]),
+            created=created,
+            started=instant(since) if since <= self.now else None,
+        )
+
+
+def _over_share(standing: Standing, milli: Ints) -> dict[int, float]:
+    """What each team borrows, divided by its weight."""
+    charter, teams = standing.charter, standing.uses.team
+    weight = {team: int(charter.weights[row]) for team, row in charter.row.items()}
+    return {
+        team: float(milli[teams == team].sum()) / max(1, weight.get(team, 1))
+        for team in np.unique(teams[milli > 0]).tolist()
+    }
