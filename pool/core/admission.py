@@ -94,6 +94,7 @@ class _Passing:
         self.start, self.end = micros(booking.period.start), micros(booking.period.end)
         self.path = [one for one in self.charter.tree.path(booking.team) if one in self.charter.row]
         self.asked = {model: milli for model, milli in sorted(booking.charges.items()) if milli}
+        self._under: dict[int, Ints] = {}
 
     @cached_property
     def there(self) -> Ints:
@@ -147,7 +148,7 @@ class _Passing:
         asked: Mapping[str, int],
         most: Callable[[Line], int],
     ) -> None:
-        if not lines:
+        if not lines or self._is_far(lines, amounts, asked, most):
             return
         used = self.used(lines[0].team, amounts)
         for line in lines:
@@ -161,11 +162,31 @@ class _Passing:
                 numbers = (int(allowed[worst]), int(level[worst]), adds)
                 raise _refusal(reason, line.id, line.team, line.model, numbers, int(used.time[worst]))
 
+    def _is_far(
+        self, lines: list[Line], amounts: Ints, asked: Mapping[str, int], most: Callable[[Line], int]
+    ) -> bool:
+        """Whether all that is there at some time of the period fits even together; grants only add."""
+        total = int(amounts[self.under(lines[0].team)].sum()) + sum(asked.values())
+        return all(total <= most(line) for line in lines)
+
     def used(self, team: int, amounts: Ints) -> Stairs:
         """[time, model]: what the team and those below it have in the period."""
+        which = self.under(team)
         below = self.charter.tree.below(team)
-        which = self.there[np.isin(self.uses.team[self.there], list(below))]
         return self.stairs(which, self.uses.model[which], amounts, len(self.models), below)
+
+    def under(self, team: int) -> Ints:
+        """The uses of the team and those below it."""
+        if team not in self._under:
+            rows = self.there
+            for above in reversed(self.path[self.path.index(team) :]):
+                # Who is below a team is below those above it: less and less is looked at.
+                rows = self._under.setdefault(above, rows[self._is_below(above, rows)])
+        return self._under[team]
+
+    def _is_below(self, team: int, rows: Ints) -> Bools:
+        below = np.array(list(self.charter.tree.below(team)), dtype=np.int64)
+        return np.isin(self.uses.team[rows], below)
 
     def stairs(
         self, which: Ints, channel: Ints, amounts: Ints, channels: int, teams: frozenset[int]
@@ -196,7 +217,8 @@ class _Own:
     def __init__(self, passing: _Passing) -> None:
         self.passing, self.booking = passing, passing.booking
         uses, charter, number = passing.uses, passing.charter, len(passing.models)
-        which = passing.there[uses.team[passing.there] == self.booking.team]
+        which = passing.under(self.booking.team)
+        which = which[uses.team[which] == self.booking.team]
         channel = uses.model[which] + number * ~self._goes_before(which)
         teams = charter.tree.below(self.booking.team)
         used = passing.stairs(which, channel, uses.milli, 2 * number, teams)
@@ -258,7 +280,7 @@ class _Own:
         first, last = int(self.time[grown[0]]), int(self._until[grown[-1]])
         if not lending.keeps(passing.standing, team, first, last):
             return
-        room = lending.room(passing.standing, team, first, last)
+        room = lending.room(passing.standing, team, first, last, passing.there)
         until = np.append(room.time[1:], last)
         wanted = np.append(self.asked, self.asked.sum())
         left, claimed = np.hsplit(room.level, 2)

@@ -23,6 +23,9 @@ from pool.core.stairs import sums
 if TYPE_CHECKING:
     from pool.core.standing import Standing
 
+#: So many uses at instants are looked at for one answer: some tenths of a second.
+MOST = 400_000
+
 
 @dataclass(frozen=True, slots=True)
 class Spans:
@@ -42,13 +45,28 @@ def borrowed_rows(standing: Standing, instant: int, against: int | None = None) 
     return found
 
 
-def borrowed_spans(standing: Standing, start: int, end: int, against: int | None = None) -> Spans:
-    """What of each use is borrowed, and when, from `start` until before `end`; also of what is firm."""
+def borrowed_spans(
+    standing: Standing,
+    start: int,
+    end: int,
+    against: int | None = None,
+    *,
+    team: int | None = None,
+    most: int = MOST,
+) -> Spans:
+    """What of each use is borrowed, and when, from `start` until before `end`; also of what is firm.
+
+    `team`: only of this one's own work. Where there are so many uses that more than `most` (use,
+    instant) would have to be looked at, some instants are left out, and less is told than is
+    borrowed: a use counts from the next instant that is left on, and until the last before its end.
+    """
     families = _Families(standing, against)
     which = standing.uses.within(start, end)
+    if team is not None:
+        which = which[standing.uses.team[which] == team]
     which = which[families.may_be_over(which, start, end)]
     which = standing.uses.order(which)
-    moments = _moments(families, which, start, end)
+    moments = _moments(families, which, start, end, most)
     rest = _rest(families, moments)
     return _spans(moments, rest, end)
 
@@ -114,38 +132,53 @@ class _Moments:
     milli: Ints
 
 
-def _moments(families: _Families, which: Ints, start: int, end: int) -> _Moments:
+def _moments(families: _Families, which: Ints, start: int, end: int, most: int) -> _Moments:
     uses, charter = families.standing.uses, families.charter
     family = families.family[families.node[which]]
     since, until = np.maximum(uses.since[which], start), np.minimum(uses.until[which], end)
-    there, edges = np.flatnonzero(np.bincount(family)), np.append(charter.edges_in(start, end), start)
     inner = until < end
-    all_family = np.concatenate((family, family[inner], np.repeat(there, len(edges))))
-    all_time = np.concatenate((since, until[inner], np.tile(edges, len(there))))
-    order = np.lexsort((all_time, all_family))
-    all_family, all_time = all_family[order], all_time[order]
-    fresh = np.append(True, (np.diff(all_family) != 0) | (np.diff(all_time) != 0))[: len(order)]
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.cumsum(fresh) - 1
-    time, of = all_time[fresh], all_family[fresh]
-    # A use is there from its own first moment on, until that of its end.
-    first, last = place[: len(which)], np.searchsorted(of, family, side="right")
-    last[inner] = place[len(which) : len(which) + int(inner.sum())]
-    number = last - first
-    use = np.repeat(np.arange(len(which)), number)
-    moment = np.arange(len(use)) - np.repeat(np.cumsum(number) - number, number) + np.repeat(first, number)
+    edges = np.append(charter.edges_in(start, end), start)
+    every = _sorted(np.concatenate((since, until[inner], edges)))
+    # A family and an instant in one number; the last of a family is its end.
+    width = len(every) + 1
+    comes = family * width + np.searchsorted(every, since)
+    goes = family * width + np.where(inner, np.searchsorted(every, until), len(every))
+    there = np.flatnonzero(np.bincount(family)) * width
+    fixed = (there[:, None] + np.searchsorted(every, edges)).ravel()
+    known = _sorted(np.concatenate((comes, goes[inner], fixed)))
+    first, last = _stay(known, comes, goes, inner)
+    if (number := int((last - first).sum())) > most:
+        kept = np.arange(len(known)) % -(-number // most) == 0
+        known = _sorted(np.concatenate((known[kept], fixed)))
+        first, last = _stay(known, comes, goes, inner)
+    time = every[known % width]
+    use = np.repeat(np.arange(len(which)), last - first)
+    before = np.cumsum(last - first) - (last - first)
     its = which[use]
     return _Moments(
         time=time,
-        family=of,
+        family=known // width,
         stretch=np.searchsorted(charter.edges, time, side="right"),
-        moment=moment,
+        moment=np.arange(len(use)) + (first - before)[use],
         which=its,
         node=families.node[its],
         direct=families.standing.direct[its],
         model=uses.model[its],
         milli=uses.milli[its],
     )
+
+
+def _stay(known: Ints, comes: Ints, goes: Ints, inner: Bools) -> tuple[Ints, Ints]:
+    """From which to before which moment each is there: at those that it is there until the next."""
+    first = np.searchsorted(known, comes)
+    last = np.searchsorted(known, goes, side="right") - inner
+    return first, np.maximum(first, last)
+
+
+def _sorted(values: Ints) -> Ints:
+    """Each once, in order."""
+    values = np.sort(values)
+    return values[np.append(True, np.diff(values) != 0)[: len(values)]]
 
 
 class _Tables:

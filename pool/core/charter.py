@@ -82,6 +82,7 @@ class Charter:
     parents: Mapping[int, int | None]
     models: tuple[str, ...]
     _known: dict[int, Terms] = field(default_factory=dict, repr=False)
+    _nodes: dict[int, int] = field(default_factory=dict, repr=False)
 
     @cached_property
     def tree(self) -> Tree:
@@ -109,6 +110,13 @@ class Charter:
     def row(self) -> dict[int, int]:
         """The row of each team in the tables."""
         return {team: number for number, team in enumerate(self.teams)}
+
+    def node(self, team: int) -> int:
+        """The row of the team, or of the next above it that has lines; -1 where there is none."""
+        if team not in self._nodes:
+            rows = (self.row[one] for one in self.tree.path(team) if one in self.row)
+            self._nodes[team] = next(rows, -1)
+        return self._nodes[team]
 
     @cached_property
     def above(self) -> Ints:

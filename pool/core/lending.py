@@ -22,16 +22,18 @@ if TYPE_CHECKING:
     from pool.core.standing import Standing
 
 
-def room(standing: Standing, team: int, start: int, end: int) -> Stairs:
+def room(standing: Standing, team: int, start: int, end: int, there: Ints | None = None) -> Stairs:
     """What may still be borrowed by the team, and then what others claim: of each model and of all together.
 
-    Below 0 where more is borrowed than is lent.
+    Below 0 where more is borrowed than is lent. `there`: the uses to look at, if they are known.
     """
+    if there is None:
+        there = standing.uses.within(start, end)
     parts = []
     charter = standing.charter
     edges = [start, *charter.edges_in(start, end).tolist(), end]
     for since, until in pairwise(edges):
-        parts.append(_room(standing, charter.terms(since), team, (since, until)))
+        parts.append(_room(standing, charter.terms(since), team, (since, until), there))
     columns = ([getattr(one, name) for one in parts] for name in ("group", "time", "level"))
     return Stairs(*map(np.concatenate, columns))
 
@@ -52,19 +54,16 @@ def on_path(charter: Charter, team: int | None) -> Bools:
     return found
 
 
-def _room(standing: Standing, terms: Terms, team: int, within: tuple[int, int]) -> Stairs:
-    number = len(standing.charter.models)
-    uses, which = standing.uses, standing.uses.within(*within)
-    used = stairs.events(
-        np.zeros(len(which), dtype=np.int64),
-        uses.model[which],
-        uses.milli[which],
-        uses.since[which],
-        uses.until[which],
-        within,
-        (1, 2 * number + 1),
-    )
-    claimed = _claims(standing, terms, team, within)
+def _room(standing: Standing, terms: Terms, team: int, within: tuple[int, int], there: Ints) -> Stairs:
+    number, uses = len(standing.charter.models), standing.uses
+    since, until = uses.since[there], uses.until[there]
+    here = (since < within[1]) & (until > within[0])
+    if not here.all():
+        there, since, until = there[here], since[here], until[here]
+    zero = np.zeros(len(there), dtype=np.int64)
+    model, milli = uses.model[there], uses.milli[there]
+    used = stairs.events(zero, model, milli, since, until, within, (1, 2 * number + 1))
+    claimed = _claims(standing, terms, team, within, there)
     found = stairs.stairs(stairs.merged([used, *claimed]), within[0])
     use, claim = found.level[:, :number], found.level[:, number:]
     capacity = standing.capacities
@@ -72,15 +71,19 @@ def _room(standing: Standing, terms: Terms, team: int, within: tuple[int, int]) 
     return Stairs(found.group, found.time, np.column_stack((free - claim, claim)))
 
 
-def _claims(standing: Standing, terms: Terms, team: int, within: tuple[int, int]) -> list[Events]:
+def _claims(
+    standing: Standing, terms: Terms, team: int, within: tuple[int, int], which: Ints
+) -> list[Events]:
     """What others keep and do not use: in the columns after those of what is used, as `_room` has them."""
     charter, number = standing.charter, len(standing.charter.models)
     mine = on_path(charter, team)
-    host = _hosts(charter, terms, mine)
-    node = standing.nodes
-    which = standing.uses.within(*within)
-    which = which[(node[which] >= 0) & (host[node[which]] >= 0)]
-    uses = standing.uses
+    node, uses = standing.nodes, standing.uses
+    which = which[node[which] >= 0]
+    lasting = which[(uses.since[which] <= within[0]) & (uses.until[which] >= within[1])]
+    keys = node[lasting] * number + uses.model[lasting]
+    least = stairs.sums(keys, uses.milli[lasting], len(mine) * number).reshape(-1, number)
+    host = _hosts(charter, terms, mine, least)
+    which = which[host[node[which]] >= 0]
     pending = stairs.events(
         host[node[which]],
         uses.model[which],
@@ -106,9 +109,18 @@ def _claims(standing: Standing, terms: Terms, team: int, within: tuple[int, int]
     return out
 
 
-def _hosts(charter: Charter, terms: Terms, mine: Bools) -> Ints:
-    """[team]: itself or the next above it that claims something; -1: neither it nor one above does."""
-    wants = terms.kept.any(axis=1) & ~mine
+def _hosts(charter: Charter, terms: Terms, mine: Bools, least: Ints) -> Ints:
+    """[team]: itself or the next above it that may claim something; -1: neither it nor one above does.
+
+    `least` [team, model] is what its own work uses all the time: who needs no more keeps nothing for it.
+    """
+    number, least = least.shape[1], least.copy()
+    for rows in charter.levels:
+        up = charter.above[rows] >= 0
+        np.add.at(least, charter.above[rows[up]], least[rows[up]])
+    over = np.maximum(0, least - terms.guaranteed[:, :number]).sum(axis=1)
+    wants = (terms.kept[:, :number] > least).any(axis=1) | (terms.kept[:, number] > over)
+    wants &= ~mine
     for rows in charter.levels:
         above = charter.above[rows]
         up = above[wants[rows] & (above >= 0)]

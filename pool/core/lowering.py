@@ -86,8 +86,8 @@ def _firm(standing: Standing, line: Line, start: int) -> list[Promised]:
     lines = [one for one in standing.lines if (one.team, one.model) != (line.team, line.model)]
     lowered = replace(standing, lines=(*lines, line), kept=None)
     uses = standing.uses
-    spans = borrowing.borrowed_spans(lowered, start, NEVER)
-    mine = uses.firm[spans.which] & (uses.team[spans.which] == line.team)
+    spans = borrowing.borrowed_spans(lowered, start, NEVER, team=line.team, most=NEVER)
+    mine = uses.firm[spans.which].copy()
     if line.model is not None:
         mine &= uses.model[spans.which] == standing.charter.columns.get(line.model, -1)
     which, milli = spans.which[mine], spans.milli[mine]

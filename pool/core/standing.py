@@ -24,7 +24,7 @@ import numpy as np
 from pool.core import borrowing, lending, stairs
 from pool.core.admission import Booking, Borrowed, Loan, Source, check
 from pool.core.charter import Charter, charter
-from pool.core.fleet_rows import Bools, Ints, micros, whole_id
+from pool.core.fleet_rows import Bools, Ints, micros
 from pool.core.lowering import Promised, above
 from pool.core.period import Period
 from pool.core.quota_lines import Grant, Line, Unit
@@ -84,8 +84,7 @@ class Standing:
     @cached_property
     def nodes(self) -> Ints:
         """[use]: the row in the charter's tables of its team or the next above it with lines; else -1."""
-        row, tree = self.charter.row, self.charter.tree
-        return self._of_team(lambda team: next((row[one] for one in tree.path(team) if one in row), -1))
+        return self._of_team(self.charter.node)
 
     @cached_property
     def direct(self) -> Bools:
@@ -155,12 +154,13 @@ def borrowed_now(standing: Standing, at: datetime, against: int | None = None) -
     does not belong to.
     """
     milli = borrowing.borrowed_rows(standing, micros(at), against)
-    found: dict[tuple[int, int], int] = {}
     some = np.flatnonzero(milli)
-    for two, amount in zip(standing.uses.reservation[some].tolist(), milli[some].tolist(), strict=True):
-        key = (two[0], two[1])
+    found: dict[bytes, int] = {}
+    raw = standing.uses.reservation[some].astype(">i8").tobytes()
+    for place, amount in enumerate(milli[some].tolist()):
+        key = raw[16 * place : 16 * place + 16]
         found[key] = found.get(key, 0) + amount
-    return {whole_id(np.array(two, dtype=np.int64)): amount for two, amount in found.items()}
+    return {UUID(bytes=key): amount for key, amount in found.items()}
 
 
 def shares(standing: Standing, at: datetime) -> dict[int, Share]:
@@ -220,27 +220,25 @@ def unused_steps(standing: Standing, period: Period) -> UnusedSteps:
 def _steps(standing: Standing, found: stairs.Stairs, left: Ints, end: int) -> UnusedSteps:
     charter = standing.charter
     lines = tuple(charter.all_lines.values())
-    numbers = {(line.team, line.model): number for number, line in enumerate(lines)}
+    numbers = np.zeros((len(charter.teams), len(charter.models) + 1), dtype=np.int64)
+    for number, line in enumerate(lines):
+        numbers[charter.row[line.team], charter.columns[line.model]] = number
     parts: list[tuple[Ints, ...]] = []
     for model in (*standing.models, None):
-        amounts = left[:, charter.columns[model]]
-        fresh = np.append(True, (np.diff(found.group) != 0) | (np.diff(amounts) != 0))[: len(amounts)]
-        at = np.flatnonzero(fresh)
+        column = charter.columns[model]
+        amounts = left[:, column]
+        at = np.flatnonzero(
+            np.append(True, (np.diff(found.group) != 0) | (np.diff(amounts) != 0))[: len(amounts)]
+        )
         until = np.append(found.time[at[1:]], end)[: len(at)]
         until[np.append(np.diff(found.group[at]) != 0, True)[: len(at)]] = end
-        some = amounts[at] > 0
-        at, until = at[some], until[some]
-        its = np.array(
-            [numbers[charter.teams[row], model] for row in found.group[at].tolist()], dtype=np.int64
-        )
-        column = np.full(len(at), -1 if model is None else charter.columns[model], dtype=np.int64)
-        parts.append((its, column, amounts[at], found.time[at], until))
-    line, model_of, milli, since, until = (np.concatenate(one) for one in zip(*parts, strict=True))
-    team, unit, size = (
-        np.array([get(lines[one]) for one in line.tolist()], dtype=np.int64)
-        for get in (lambda one: one.team, lambda one: UNITS.index(one.unit), lambda one: one.unit_size)
-    )
-    return UnusedSteps(lines, line, team, model_of, unit, size, milli, since, until)
+        at, until = at[amounts[at] > 0], until[amounts[at] > 0]
+        its = np.full(len(at), -1 if model is None else column, dtype=np.int64)
+        parts.append((numbers[found.group[at], column], its, amounts[at], found.time[at], until))
+    its, model_of, milli, since, until = (np.concatenate(one) for one in zip(*parts, strict=True))
+    known = [(line.team, UNITS.index(line.unit), line.unit_size) for line in lines]
+    team, unit, size = np.array(known, dtype=np.int64).reshape(-1, 3)[its].T
+    return UnusedSteps(lines, its, team, model_of, unit, size, milli, since, until)
 
 
 def lent(standing: Standing, team: int, period: Period) -> dict[str, int]:
