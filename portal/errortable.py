@@ -173,7 +173,11 @@ TABLE: Mapping[str, Row] = {
     Code.LAPSED: Row(
         409,
         _("The hold has lapsed"),
-        (_("It was kept for you until %(hold_until)s."), _("It was not booked in time.")),
+        (
+            _("It was kept for you until %(hold_until)s."),
+            _("It could be approved until %(approve_by)s."),
+            _("It was not booked in time."),
+        ),
         _("Look at the offers again and hold another, or book it anew."),
     ),
     Code.WRONG_STATE: Row(

@@ -60,6 +60,8 @@ REPORT_SECONDS = env_int("GPUPOOL_REPORT_SECONDS", 15, least=1, most=300)
 
 #: What puts a refusal into words for commands, as for REST and pages.
 REFUSAL_WORDS = "portal.errors.problem"
+#: What puts a message into words for mail, as for the inbox.
+NOTICE_WORDS = "portal.noticewords.letter"
 
 # --- Secrets ------------------------------------------------------------------
 
@@ -196,6 +198,22 @@ X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 # HSTS for sibling domains and the browsers' preload list are the domain owner's choice, not ours.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
+
+# --- Mail ---------------------------------------------------------------------
+
+EMAIL_HOST = env_str("GPUPOOL_MAIL_HOST")
+EMAIL_PORT = env_int("GPUPOOL_MAIL_PORT", 587, least=1, most=65_535)
+EMAIL_HOST_USER = env_str("GPUPOOL_MAIL_USER")
+EMAIL_HOST_PASSWORD = env_secret("GPUPOOL_MAIL_PASSWORD", "")
+#: TLS from the first byte on port 465, else after STARTTLS; 0 for a relay on the same machine.
+_tls = env_bool("GPUPOOL_MAIL_TLS", True)
+EMAIL_USE_SSL = _tls and EMAIL_PORT == 465
+EMAIL_USE_TLS = _tls and EMAIL_PORT != 465
+EMAIL_TIMEOUT = 5
+DEFAULT_FROM_EMAIL = env_str("GPUPOOL_MAIL_FROM") or f"gpupool@{_url.hostname}"
+#: Without a server the demo prints its mail, and everything else sends none.
+MAIL = bool(EMAIL_HOST) or DEMO
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'console'}.EmailBackend"
 
 # --- REST ---------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import numpy as np
 from django.db.models import Count, QuerySet
 
 from pool.core import quota_lines, standing
+from pool.core.fairness import Demand, Share
 from pool.core.fleet_rows import Bools, Ints, micros
 from pool.core.period import Period
 from pool.core.quota import WHOLE
@@ -23,7 +24,7 @@ from pool.core.quota_uses import Uses
 from pool.core.roles import Action, allows
 from pool.core.standing import Promised, Standing
 from pool.models import Gpu, Pool, QuotaGrant, QuotaLine, Team
-from pool.queries import budgets, clock, fleets, inventory, teams
+from pool.queries import budgets, clock, fairness, fleets, inventory, teams, waiting
 from pool.queries.budgets import Burn
 
 if TYPE_CHECKING:
@@ -103,6 +104,18 @@ def lines(team: Team, pool: Pool) -> Sequence[QuotaLine]:
     return list(QuotaLine.objects.filter(team=team, pool=pool).order_by("model"))
 
 
+def line_of(team: Team, pool: Pool, model: str) -> QuotaLine:
+    """The line of (team, pool, model; "" any); one that was never set is unsaved, with a cap of 0."""
+    found = QuotaLine.objects.filter(team=team, pool=pool, model=model).first()
+    return found or QuotaLine(team=team, pool=pool, model=model, cap_milli=0, version=0)
+
+
+def models_of(pool: Pool) -> list[str]:
+    """The models of the pool's GPUs that are not retired."""
+    found = Gpu.objects.filter(node__pool=pool, retired_at=None).exclude(model="")
+    return sorted(set(found.values_list("model", flat=True)))
+
+
 def rules(pool: Pool) -> Rules:
     """The lines, grants, tree of teams and capacity as they are."""
     found = Gpu.objects.filter(node__pool=pool, retired_at=None).exclude(model="")
@@ -172,7 +185,7 @@ def standing_of(pool: Pool, within: Period, known: Rules | None = None) -> Stand
 def promised_above(pool: Pool, row: QuotaLine, now: datetime) -> Sequence[Promised]:
     """What is promised already above this line as it would be, from `now` on."""
     known = standing_of(pool, Period(now, None), rules_with(pool, row))
-    return standing.above(known, as_line(row))
+    return standing.above(known, as_line(row), now)
 
 
 # --- What is used -------------------------------------------------------------
@@ -250,6 +263,15 @@ def _peak(uses: Uses, which: Bools, period: Period) -> int:
     change = np.concatenate((milli, -milli))
     order = np.lexsort((change, at))
     return int(np.cumsum(change[order]).max(initial=0))
+
+
+def fair_shares(pool: Pool, now: datetime) -> Mapping[int, Share]:
+    """The fair share now of each team of the pool, also by what waits."""
+    where = standing_of(pool, Period(now, now + SOON))
+    rows = list(waiting.line(pool.pk))
+    lined_up = waiting.read(rows, fleets.current(pool.pk), where, now) if rows else []
+    demands = [Demand(one.team, one.milli, one.priority, one.since) for one in lined_up]
+    return fairness.now(pool, where, demands, now)
 
 
 # --- What is promised against what there is -----------------------------------

@@ -73,6 +73,14 @@ def pending(user: User | AnonymousUser) -> QuerySet[Reservation]:
     return rows.order_by("approve_by", "pk") if decides(user) else rows.none()
 
 
+def asked_of(user: User | AnonymousUser) -> QuerySet[Reservation]:
+    """Bookings that an approver may look at: those that wait for one, and those that had one."""
+    rows = Reservation.objects.select_related("team", "pool", "owner", "booked_by", "decided_by")
+    if not decides(user):
+        return rows.none()
+    return rows.filter(Q(state="pending_approval") | Q(approve_by__isnull=False))
+
+
 def is_own(user: User, asked_by: tuple[User, ...]) -> bool:
     """Whether it was asked by this user, or by a service account of a team that the user leads."""
     if any(one.pk == user.pk for one in asked_by):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pool.core.errors import Code, Refusal
 from pool.core.roles import GlobalRole
 from pool.models import OutboxMessage, Team, User
+from pool.queries.quota_requests import is_own
 from pool.services import locks
 
 if TYPE_CHECKING:
@@ -93,6 +94,19 @@ def approvers() -> list[User]:
     return list(people.filter(roles__contains=[GlobalRole.APPROVER.value])) or list(
         people.filter(roles__contains=[GlobalRole.ADMIN.value])
     )
+
+
+def ask_approvers(reservation: Reservation, *, now: datetime) -> int:
+    """Tell those who may decide that a booking waits for them: not whose own it is."""
+    asked_by = (reservation.owner, reservation.booked_by)
+    data = {
+        "by": reservation.booked_by.get_username(),
+        "approve_by": reservation.approve_by.isoformat() if reservation.approve_by else None,
+        "justification": reservation.justification or None,
+    }
+    people = [user for user in approvers() if not is_own(user, asked_by)]
+    key = f"booking_to_approve:{reservation.pk}"
+    return tell(people, "booking_to_approve", key=key, now=now, reservation=reservation, data=data)
 
 
 @locks.use_case

@@ -21,7 +21,7 @@ from pool.queries.inventory import CapacityRow
 from pool.queries.reservations import ReservationView
 from portal.askwords import asked
 from portal.htmx import PageRequest, render
-from portal.web import svg
+from portal.web import inbox, svg
 from portal.web.frame import page
 from portal.web.inventory import node_card
 from portal.web.tags import lasts
@@ -101,6 +101,7 @@ def overview(request: PageRequest) -> HttpResponse:
         "nodes": [node_card(row) for row in nodes[:NODES]],
         "may_move": access.can(request.user, Action.MANAGE_POOL),
         "next": _next_step(request, mine, rows, now),
+        "told": inbox.newest_unread(request),
     }
     return render(request, "overview/index.html", context, part="live")
 

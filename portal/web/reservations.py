@@ -43,7 +43,7 @@ GROUPS: dict[str, frozenset[State]] = {
 }
 
 EXTENDABLE = frozenset({State.SCHEDULED, State.STARTING, State.ACTIVE})
-RELEASABLE = EXTENDABLE | {State.HELD, State.WAITING, State.PAUSED}
+RELEASABLE = EXTENDABLE | {State.HELD, State.PENDING_APPROVAL, State.WAITING, State.PAUSED}
 
 #: Minutes offered as buttons.
 EXTEND_BY = (30, 60, 240, 1440)
@@ -96,9 +96,8 @@ def _page(request: PageRequest, row: Reservation, refused: Problem | None = None
         "poll": reservation_view.poll_seconds(view, now),
         "outages": queries.outages(row) if row.started_at else [],
         "ahead": queries.ahead(row) if row.state == State.WAITING else 0,
-        "may_extend": _may(request, row, Action.EXTEND_OWN, Action.EXTEND_TEAM) and row.state in EXTENDABLE,
-        "may_release": _may(request, row, Action.RELEASE_OWN, Action.RELEASE_TEAM)
-        and row.state in RELEASABLE,
+        "may_extend": may_extend(request, row),
+        "may_release": may_release(request, row),
         "may_confirm": row.state == State.HELD and row.booked_by_id == request.user.pk,
         "extend_by": EXTEND_BY,
         "units": list(words.UNITS.items()),
@@ -108,6 +107,16 @@ def _page(request: PageRequest, row: Reservation, refused: Problem | None = None
     part = "" if refused else "live"
     status = refused.status if refused else 200
     return render(request, "reservations/detail.html", context, part=part, status=status)
+
+
+def may_extend(request: PageRequest, row: Reservation) -> bool:
+    """Whether a button for it makes sense."""
+    return row.state in EXTENDABLE and _may(request, row, Action.EXTEND_OWN, Action.EXTEND_TEAM)
+
+
+def may_release(request: PageRequest, row: Reservation) -> bool:
+    """As `may_extend`."""
+    return row.state in RELEASABLE and _may(request, row, Action.RELEASE_OWN, Action.RELEASE_TEAM)
 
 
 def _may(request: PageRequest, row: Reservation, own: Action, team: Action) -> bool:

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
+from pool.queries import notices, quota_requests
 from portal.web import words
 
 register = template.Library()
@@ -144,6 +145,38 @@ def state_pill(state: str) -> dict[str, Any]:
 @register.inclusion_tag("frame/pill.html")
 def pill(label: str, tone: str = "quiet") -> dict[str, Any]:
     return {"label": label, "tone": tone}
+
+
+@register.inclusion_tag("frame/pill.html")
+def request_pill(state: str) -> dict[str, Any]:
+    label, tone = words.REQUEST_STATES.get(state, (state, "quiet"))
+    return {"label": label, "tone": tone}
+
+
+@register.simple_tag(takes_context=True)
+def unread(context: Mapping[str, Any]) -> int:
+    """How many messages the viewer has not read."""
+    return notices.unread(context["user"])
+
+
+@register.simple_tag(takes_context=True)
+def decides(context: Mapping[str, Any]) -> bool:
+    """Whether the viewer decides on quota and bookings."""
+    return quota_requests.decides(context["user"])
+
+
+@register.filter
+def gib_of(mib: float | None) -> str:
+    """As `gib`; "not limited" for None."""
+    return _("not limited") if mib is None else f"{mib / 1024:.4g} GiB"
+
+
+@register.filter
+def hours_of(milli: int | None) -> str:
+    """GPU-hours of thousandths of them; "not limited" for None."""
+    if milli is None:
+        return _("not limited")
+    return _("%(n)s GPU-hours") % {"n": f"{milli / 1000:,.1f}".removesuffix(".0")}
 
 
 def _lookup(table: Mapping[str, Any], code: str) -> Any:

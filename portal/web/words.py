@@ -114,7 +114,18 @@ VERBS: Mapping[str, Words] = {
     "reservation.pause": _("Services of the node were stopped or started"),
     "reservation.over_memory": _("More memory used than its share has"),
     "reservation.degraded": _("Its share is degraded"),
+    "reservation.answered": _("Answered by an approver"),
     "reservation.unattributed": _("A process runs there that is nobody's"),
+}
+
+#: States of requests for quota.
+REQUEST_STATES: Mapping[str, tuple[Words, str]] = {
+    "submitted": (_("to be decided"), "warn"),
+    "approved": (_("granted, not begun"), "info"),
+    "active": (_("granted"), "good"),
+    "denied": (_("denied"), "bad"),
+    "withdrawn": (_("withdrawn"), "quiet"),
+    "expired": (_("ended"), "quiet"),
 }
 
 #: What an offer is good for.
