@@ -14,8 +14,8 @@ from pool.core import mig
 from pool.core.fleet import Fleet, fleet, micros, of_views
 from pool.core.guarantees import Claim, Claims, Guarantees, Takeable
 from pool.core.period import Period
-from pool.core.placement import Busy, GpuView, Pick, Portion, Use
-from pool.core.shapes import Sharing
+from pool.core.placement import Busy, GpuView, Pick, Portion, Use, candidates
+from pool.core.shapes import GpuAsk, Sharing
 from tests.core.worlds import DAWN, Dial, at, codes, gpu, profile, span, taken, wall
 
 H100, A100 = "H100-80GB", "A100-40GB"
@@ -393,6 +393,36 @@ def test_no_gpu_is_closed_on_which_a_piece_would_be_allowed(case: Case) -> None:
 def _all_fit(case: Case, known: Fleet) -> bool:
     bare = replace(case, takeable=[])
     return all(feasible(bare, known, instant, ()) for instant in instants(bare))
+
+
+@settings(max_examples=100, deadline=None)
+@given(drawn)
+def test_what_is_guaranteed_is_obtained_when_the_borrowers_have_left(case: Case) -> None:
+    # My own claim is one whole GPU for all of the period; borrowers are so for as long as they are there.
+    mine = Claim(MINE, H100, 1000, case.period, "gpu")
+    case = replace(
+        case,
+        claims=[*case.claims, mine],
+        takeable=[(row, span(-9, 99)) for row, _ in case.takeable],
+    )
+    known = of_views(case.views)
+    if not any(view.use is Use.WHOLE and view.model == H100 for view in case.views):
+        return
+    if not all(feasible(case, known, instant, ()) for instant in instants(case)):
+        return
+    which = np.array([row for row, _ in case.takeable], dtype=np.int64)
+    is_taken = np.zeros(len(known.on), dtype=np.bool_)
+    is_taken[which] = True
+    left = replace(known, on=known.on.ended(is_taken, micros(case.period.start)))
+    claims = Claims.of(known, case.claims)
+    promised = Guarantees(left, case.period, DAWN, claims.but(MINE), Takeable.none(), claims.of_team(MINE))
+    ask = GpuAsk((H100,))
+    found = candidates(left, ask, case.period, now=DAWN)
+    legal = [one for one in found if promised.allow(one.picks)]
+    if not legal:
+        found = candidates(left, ask, case.period, now=DAWN, barred=~promised.open_to(1000))
+        legal = [one for one in found if promised.allow(one.picks)]
+    assert legal
 
 
 def test_a_fleet_without_gpus_promises_nothing():
