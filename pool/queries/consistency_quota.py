@@ -23,7 +23,7 @@ def differences(book: Book) -> list[Difference]:
     return [*check.limits("cap"), *check.limits("memory"), *check.instants()]
 
 
-class _Moment:
+class Moment:
     """One instant: what is there, and what of it is inside its team's guarantee or borrowed."""
 
     def __init__(self, book: Book, instant: datetime, uses: Sequence[Use]) -> None:
@@ -146,20 +146,20 @@ class _Check:
         for instant, _, there in _levels(
             self.book.uses, lambda use: use.milli, self._edges(self.book.uses, self.book.teams)
         ):
-            moment = _Moment(self.book, instant, there)
+            moment = Moment(self.book, instant, there)
             for one in (*self._firm(moment), *self._lent(moment), *self._obtainable(moment)):
                 if (one.rule, one.subject) not in told:
                     told.add((one.rule, one.subject))
                     yield one
 
-    def _firm(self, moment: _Moment) -> Iterator[Difference]:
+    def _firm(self, moment: Moment) -> Iterator[Difference]:
         for use, milli in moment.borrowed.items():
             if use.firm:
                 numbers = {"borrowed": milli, "reservation": str(use.reservation)}
                 mine = [one for one in moment.uses if one.team == use.team]
                 yield self._differs("firm_over_guaranteed", use.team, moment.instant, numbers, mine)
 
-    def _lent(self, moment: _Moment) -> Iterator[Difference]:
+    def _lent(self, moment: Moment) -> Iterator[Difference]:
         """Where something is borrowed, what is used and what others keep is no more than there is."""
         borrowers = sorted({(use.team, use.model) for use in moment.borrowed})
         total = Counter[str]()
@@ -175,7 +175,7 @@ class _Check:
                     numbers = {"model": name or None, "used": used, "kept": kept, "capacity": there}
                     yield self._differs("not_lent", team, moment.instant, numbers, moment.uses, pool=True)
 
-    def _claims(self, moment: _Moment, team: int) -> Counter[str]:
+    def _claims(self, moment: Moment, team: int) -> Counter[str]:
         """What all but the team and those above it are guaranteed, neither lend nor use; ANY: together."""
         path = set(self.book.path(team))
         having = sorted({one for one, _ in moment.lines})
@@ -186,7 +186,7 @@ class _Check:
         ]
         return sum((self._claim(moment, one) for one in tops), Counter())
 
-    def _claim(self, moment: _Moment, team: int) -> Counter[str]:
+    def _claim(self, moment: Moment, team: int) -> Counter[str]:
         below = sum((self._claim(moment, child) for child in moment.children(team)), Counter[str]())
         kept = {model: self._kept(moment, team, model) for its, model in moment.lines if its == team}
         claim: Counter[str] = Counter()
@@ -201,13 +201,13 @@ class _Check:
         claim[ANY] = max(alone, below[ANY], claim.total())
         return claim
 
-    def _kept(self, moment: _Moment, team: int, model: str) -> int:
+    def _kept(self, moment: Moment, team: int, model: str) -> int:
         line = next((one for one in self.book.lines if (one.team, one.model) == (team, model)), None)
         if line is None or line.lend is None:
             return 0
         return max(0, moment.guaranteed[team, model] - line.lend)
 
-    def _obtainable(self, moment: _Moment) -> Iterator[Difference]:
+    def _obtainable(self, moment: Moment) -> Iterator[Difference]:
         """Every guarantee that is not used would find its place now, if what is borrowed made way."""
         stays = [use for use in moment.uses if use.firm or use not in moment.borrowed]
         missing = Ground(self.book.cards, stays).missing(moment.unused)
@@ -217,7 +217,7 @@ class _Check:
         numbers = {"model": line.model or None, "unit": line.unit, "missing": milli}
         found = self._differs("not_obtainable", line.team, moment.instant, numbers, moment.uses, pool=True)
         # More is promised than there is, whoever uses it: nobody's booking has made it so.
-        too_much = Ground(self.book.cards, ()).missing(_Moment(self.book, moment.instant, ()).unused)
+        too_much = Ground(self.book.cards, ()).missing(Moment(self.book, moment.instant, ()).unused)
         yield replace(found, kept=True) if too_much else found
 
     # --- Words ------------------------------------------------------------------

@@ -48,6 +48,7 @@ def test_a_portal_is_set_up_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.django_db(transaction=True)
 def test_a_check_says_that_nothing_differs_or_lists_what_does(cast: Cast) -> None:
+    QuotaLine.objects.update(guaranteed_milli=0)
     assert run("pool_check") == "0 differ, 0 are kept from before a limit was changed."
     assert run("pool_check", "main", "--json") == "[]"
     with pytest.raises(CommandError, match="There is no pool"):
