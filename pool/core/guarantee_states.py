@@ -182,8 +182,11 @@ class Ground:
     def worst_in_full(self, what: Held) -> tuple[Ints, Ints, Free]:
         """[places] whether the GPU is free as a whole, and how many of its bin are; and the state."""
         places, models = len(self.fleet.id), max(1, self.models)
-        columns = (what.slices, what.memory, what.compute, what.number)
-        whole, milli = self.state(np.arange(places), *(_summed(what.at, one, places) for one in columns))
+        # Of very many that come after one another, sums of the slices would run over into the next one.
+        slices = np.zeros(places, dtype=np.int64)
+        np.bitwise_or.at(slices, what.at, what.slices)
+        sums = (_summed(what.at, one, places) for one in (what.memory, what.compute, what.number))
+        whole, milli = self.state(np.arange(places), slices, *sums)
         level = _summed(self.bin, whole, max(1, self.bins))
         nodes = np.zeros((1, models, self.levels), dtype=np.int64)
         np.add.at(nodes[0], (self.bin_model[self.there], level[self.there]), 1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Count, F, QuerySet
 
 from pool.core import standing, waitline
@@ -19,13 +20,19 @@ from pool.core.shapes import stored_ask
 from pool.core.standing import Standing
 from pool.core.states import State
 from pool.core.waitline import Waiting
-from pool.models import Event, Reservation
+from pool.models import Event, Reservation, Team, User
 
 #: Who names no window waits for so long.
 LONGEST = timedelta(days=7)
 #: How long an offer is held, and the least for which one is made.
 OFFERED, LEAST_OFFER = timedelta(minutes=15), timedelta(minutes=1)
 _INSTANT = timedelta(microseconds=1)
+
+#: Most often nobody waits, and every booking asks.
+_SOMEBODY = """
+SELECT EXISTS (SELECT FROM pool_reservation
+    WHERE pool_id = %(pool)s AND state = 'waiting' AND id IS DISTINCT FROM %(without)s)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,34 +103,69 @@ def taken(row: Reservation, now: datetime) -> Period:
     return Period(begin, (begin if until is None else max(begin, until)) + length_of(row))
 
 
-def read(rows: Sequence[Reservation], fleet: Fleet, where: Standing, now: datetime) -> list[Waiting]:
-    """These as the core knows them. `where`: the standing now; what may no longer be met is left out."""
+def read(
+    rows: Sequence[Reservation],
+    fleet: Fleet,
+    where: Standing,
+    now: datetime,
+    account: Callable[[User, Team], str] | None = None,
+) -> list[Waiting]:
+    """These as the core knows them. `where`: the standing now; what may no longer be met is left out.
+
+    `account`: whose MPS server the shares of an owner need; None: it is not placed by this reading.
+    """
     passes = _passes(rows)
     known = _Serving(fleet, now)
-    unused = _unused(where, now)
     return [
-        _waiting(row, known, passes.get(row.pk, 0), unused.get(row.team_id, {}), now)
+        replace(
+            _waiting(row, known, passes.get(row.pk, 0), now),
+            account=account(row.owner, row.team) if account else None,
+        )
         for row in rows
         if now <= last_start(row)
     ]
 
 
+def with_guarantees(ordered: Iterable[Waiting], where: Standing, now: datetime) -> list[Waiting]:
+    """In this order each takes what its team's own guarantee leaves unused, and is `guaranteed` if it can.
+
+    Whose time has not come takes nothing.
+    """
+    unused = _unused(where, now)
+    return [
+        replace(one, guaranteed=one.window.start <= now and _takes(one, unused.get(one.team, {})))
+        for one in ordered
+    ]
+
+
+def _takes(one: Waiting, unused: dict[str | None, int]) -> bool:
+    """Whether all of it lies in what is left; then that is less. The line of its model comes first."""
+    for model in sorted(one.models):
+        own = min(one.milli, unused.get(model, 0))
+        if one.milli - own <= unused.get(None, 0):
+            unused[model] = unused.get(model, 0) - own
+            unused[None] = unused.get(None, 0) - (one.milli - own)
+            return True
+    return False
+
+
 def guaranteed_waiting(
     pool_id: int, fleet: Fleet, where: Standing, now: datetime, *, without: UUID | None = None
 ) -> frozenset[str]:
-    """The models in which nothing is borrowed, because a holder of a guarantee waits there.
+    """The models in which nothing is borrowed: a holder of a guarantee waits there, or one whom nobody may pass.
 
     `without`: one that is being tried itself.
     """
+    with connection.cursor() as cursor:
+        cursor.execute(_SOMEBODY, {"pool": pool_id, "without": without})
+        if not cursor.fetchone()[0]:
+            return frozenset()
     rows = [row for row in line(pool_id) if row.pk != without]
-    if not rows:
-        return frozenset()
-    return waitline.no_borrowing(read(rows, fleet, where, now), now)
+    waiting = with_guarantees(read(rows, fleet, where, now), where, now)
+    return waitline.no_borrowing(waiting, now) | waitline.strict_models(waiting, now)
 
 
-def _waiting(
-    row: Reservation, known: _Serving, passes: int, unused: Mapping[str | None, int], now: datetime
-) -> Waiting:
+def _waiting(row: Reservation, known: _Serving, passes: int, now: datetime) -> Waiting:
     ask = stored_ask(row.ask)
     charges = known.of(ask)
     milli = ask.count * min(charges.values(), default=0)
@@ -142,7 +184,9 @@ def _waiting(
         order=row.waiting_order,
         passes=passes,
         partial_ok=row.partial_ok,
-        guaranteed=any(milli <= unused.get(model, 0) + unused.get(None, 0) for model in charges),
+        klass=row.klass,
+        firm=not row.preemptible,
+        owner=row.owner_id,
     )
 
 
@@ -165,7 +209,7 @@ def _passes(rows: Sequence[Reservation]) -> dict[UUID, int]:
     return dict(told.values_list("reservation_id").annotate(Count("pk")))
 
 
-def _unused(where: Standing, now: datetime) -> Mapping[int, Mapping[str | None, int]]:
+def _unused(where: Standing, now: datetime) -> dict[int, dict[str | None, int]]:
     """What each team's own guarantee leaves unused now, by model (None: any)."""
     found: dict[int, dict[str | None, int]] = {}
     for one in standing.unused(where, Period(now, now + _INSTANT)):
