@@ -54,22 +54,26 @@ class Uses:
         )
         if without is not None:
             which = which[(on.field("reservation", which) != halves(without)).any(axis=1)]
-        rows, place = on.records(which), on.at[which]
-        klass = rows["klass"].astype(np.int64)
+        place = on.at[which]
+
+        def ints(name: str) -> Ints:
+            return on.field(name, which).astype(np.int64)
+
+        klass, share = ints("klass"), ints("memory")
         # A share says what it takes; all else has its part of the card's memory.
-        size = np.bitwise_count(rows["mask"].view(np.uint64)).astype(np.int64)
+        size = np.bitwise_count(on.mask[which].view(np.uint64)).astype(np.int64)
         part = memory_mib(fleet.memory[place], size, fleet.grid[place])
         return cls(
-            team=rows["team"],
+            team=ints("team"),
             model=fleet.model[place],
             klass=klass,
-            milli=rows["charge"].astype(np.int64),
-            memory=np.where(rows["memory"] > 0, rows["memory"], part),
-            since=rows["since"],
-            until=rows["until"],
-            created=rows["created"],
-            firm=rows["firm"] | (klass == ONLINE),
-            reservation=rows["reservation"],
+            milli=ints("charge"),
+            memory=np.where(share > 0, share, part),
+            since=ints("since"),
+            until=ints("until"),
+            created=ints("created"),
+            firm=on.field("firm", which).astype(np.bool_) | (klass == ONLINE),
+            reservation=ints("reservation"),
             row=which,
         )
 
