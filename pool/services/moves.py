@@ -125,7 +125,7 @@ def find(*, actor: User, wish: For, now: datetime) -> Found:
         picks=found.picks,
         steps=steps,
         charge_milli=found.charge_milli,
-        key=key_of(steps, [team.pk, ask_json(wish.ask), *_instants(wanted.blocked)]),
+        key=key_of(steps, [team.pk, ask_json(wish.ask), *_when(wish)]),
         fleet=snap.fleet,
     )
 
@@ -154,8 +154,9 @@ def _owner(team: Team, username: str) -> User:
     return found
 
 
-def _instants(period: Period) -> list[str]:
-    return [at.isoformat() for at in (period.start, period.end) if at is not None]
+def _when(wish: For) -> list[str]:
+    """As it was asked: now is another instant each time."""
+    return [str(at) for at in (wish.start, wish.end, wish.duration)]
 
 
 def _places(fleet: Fleet, reservation: UUID) -> Places:

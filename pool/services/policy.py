@@ -32,6 +32,7 @@ FIELDS: Mapping[str, tuple[int, int] | tuple[str, ...] | None] = MappingProxyTyp
         "lost_minutes": (1, 10_080),
         "auto_return": None,
         "good_probes": (1, 1000),
+        "defragment": tuple(Pool.Defragment.values),
     }
 )
 

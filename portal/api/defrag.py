@@ -13,6 +13,7 @@ from rest_framework.request import Request
 
 from pool.core.defrag import Step
 from pool.core.errors import Code, Refusal
+from pool.core.fleet import Card
 from pool.core.fragmentation import Figure
 from pool.queries import clock
 from pool.services import defrag as services
@@ -29,11 +30,11 @@ class Defragmentation(Door):
     """`plan` null: nothing is worth moving. POST takes an Idempotency-Key; it tells how many were `moved`."""
 
     def get(self, request: Request, name: str) -> HttpResponse:
-        _unbound(request)
+        unbound(request)
         return answer(_found(services.find(actor=user_of(request), pool=name, now=clock.now())))
 
     def post(self, request: Request, name: str) -> HttpResponse:
-        _unbound(request)
+        unbound(request)
         body = json_object(request)
         moved = services.apply(
             actor=user_of(request),
@@ -45,7 +46,7 @@ class Defragmentation(Door):
         return answer({"moved": moved})
 
 
-def _unbound(request: Request) -> None:
+def unbound(request: Request) -> None:
     """A token of one team moves no bookings of others."""
     team = bound_team(request)
     if team is not None:
@@ -77,14 +78,14 @@ def _move(found: Found, step: Step) -> dict[str, Any]:
     return {
         "reservation": str(move.reservation),
         "start": instant(move.period.start),
-        "from": [_place(found, *one) for one in step.before],
-        "to": [_place(found, *one) for one in there],
+        "from": [place(found.card(one[0]), *one[1:]) for one in step.before],
+        "to": [place(found.card(one[0]), *one[1:]) for one in there],
         "won_gpu_hours": round(step.won / 1000, 6),
     }
 
 
-def _place(found: Found, gpu_id: int, start: int, size: int) -> dict[str, Any]:
-    card = found.card(gpu_id)
+def place(card: Card, start: int, size: int) -> dict[str, Any]:
+    """Where a booking is or goes."""
     return {
         "node": card.node.name,
         "index": card.index,

@@ -14,6 +14,7 @@ from portal.api import (
     offers,
     reports,
     reservations,
+    room,
     waiting,
 )
 from portal.api.problems import nowhere
@@ -23,6 +24,7 @@ _NAME = r"(?P<name>[a-z0-9-]{1,63})"
 urlpatterns: list[URLPattern] = [
     path("pools", inventory.Pools.as_view()),
     re_path(rf"^pools/{_NAME}/defragmentation$", defrag.Defragmentation.as_view()),
+    re_path(rf"^pools/{_NAME}/room$", room.Room.as_view()),
     path("nodes", inventory.Nodes.as_view()),
     re_path(rf"^nodes/{_NAME}$", inventory.Node.as_view()),
     path("gpus", inventory.Gpus.as_view()),

@@ -25,6 +25,7 @@ BOOKING = (
     *("free_until", "preemptible", "priority", "preempt", "justification"),
 )
 OFFERS = ("team", "pool", "ask", "duration", "start", "end", "class", "owner", "preemptible")
+ROOM = ("team", "ask", "duration", "start", "class", "owner", "plan")
 WAITING = (
     *("team", "pool", "title", "ask", "duration", "class", "owner", "restartable"),
     *("preemptible", "priority", "preempt", "justification"),
@@ -76,6 +77,19 @@ class Seeking:
     klass: Class
     owner: str | None
     terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """For what others would have to move. `start` None: now; `plan` None: it is only to be shown."""
+
+    team: str
+    ask: Ask
+    duration: timedelta
+    start: datetime | None
+    klass: Class
+    owner: str | None
+    plan: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +337,28 @@ def adoption(body: Mapping[str, Any]) -> Adoption:
     )
     read.done()
     return asked
+
+
+def room(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] = frozenset) -> Room:
+    """The body of POST /pools/<name>/room; raises as `booking` does."""
+    read = _Reader(body, ROOM)
+    duration = read.parsed("duration", parse_duration)
+    if body.get("duration") is None:
+        read.missing("duration")
+    klass = read.klass()
+    ask = read.ask(klass, reported_names)
+    wish = partial(
+        Room,
+        team=read.text("team", NAME_LIMIT),
+        start=read.parsed("start", parse_instant),
+        klass=klass,
+        owner=read.text("owner", NAME_LIMIT, default="") or None,
+        plan=read.text("plan", PLAN_LIMIT, default="") or None,
+    )
+    read.done()
+    assert ask is not None
+    assert duration is not None
+    return wish(ask=ask, duration=duration)
 
 
 def plan(body: Mapping[str, Any]) -> str:

@@ -31,7 +31,9 @@ from portal.web.frame import done, page
 from portal.web.tags import count_gpus, gib
 
 if TYPE_CHECKING:
-    from pool.models import Pool, Reservation, Team
+    from datetime import datetime
+
+    from pool.models import Pool, Reservation, Team, User
 
 #: What the form shows before anything is typed.
 AT_FIRST = {"count": "1", "begin": "now", "amount": "2", "unit": "hours", "klass": "interactive"}
@@ -122,20 +124,34 @@ def _room(request: PageRequest, form: BookForm) -> rooms.Room | None:
         return None
     typed, now = form.cleaned_data, clock.now()
     pool = access.pool(request.user, typed["pool"])
-    start = max(typed["start"] or now, now)
-    period = Period(start, start + typed["duration"])
     team = access.team_to_book(request.user, typed["team"])
-    account = _account(request, team, typed["owner"])
-    wanted = Wanted(typed["ask"], period, wishes.blocked(period, pool), Class(typed["klass"]), account)
+    wanted = _wanted(_owner(request, team, typed["owner"]), team, pool, form, now)
     return rooms.room(pool=pool, team=team, wanted=wanted, starts_now=typed["start"] is None, now=now)
 
 
-def _account(request: PageRequest, team: Team, owner: str) -> str:
-    """Whose MPS server a share would need; one for whom nothing may be booked is refused on sending."""
+def _wanted(owner: User, team: Team, pool: Pool, form: BookForm, now: datetime) -> Wanted:
+    """What a booking of the typed would be placed as."""
+    typed = form.cleaned_data
+    start = max(typed["start"] or now, now)
+    period, klass = Period(start, start + typed["duration"]), Class(typed["klass"])
+    return Wanted(
+        typed["ask"],
+        period,
+        wishes.blocked(period, pool),
+        klass,
+        wishes.account(owner, team),
+        owner_id=owner.pk,
+        team_id=team.pk,
+        created=now,
+    )
+
+
+def _owner(request: PageRequest, team: Team, owner: str) -> User:
+    """For whom it would be; one for whom nothing may be booked is refused on sending."""
     try:
-        return wishes.account(wishes.owner_of(request.user, team, owner or None), team)
+        return wishes.owner_of(request.user, team, owner or None)
     except Refusal:
-        return wishes.account(request.user, team)
+        return request.user
 
 
 # --- What can be chosen -------------------------------------------------------

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from pool.core.defrag import Step
 from pool.core.errors import Code, Refusal
+from pool.core.fleet import Card
 from pool.queries import clock
 from pool.services import defrag as services
 from pool.services.defrag import Found
@@ -68,13 +69,13 @@ def _line(found: Found, step: Step) -> Line:
     return Line(
         step.move.reservation,
         step.move.period.start,
-        tuple(_place(found, *one) for one in step.before),
-        tuple(_place(found, *one) for one in there),
+        tuple(place(found.card(one[0]), *one[1:]) for one in step.before),
+        tuple(place(found.card(one[0]), *one[1:]) for one in there),
         step.won,
     )
 
 
-def _place(found: Found, gpu_id: int, start: int, size: int) -> str:
-    card = found.card(gpu_id)
+def place(card: Card, start: int, size: int) -> str:
+    """`dgx-01 GPU 3, slices 0-3`: where something is, without its slices where it has all."""
     where = _("%(node)s GPU %(index)s") % {"node": card.node.name, "index": card.index}
     return where if size == card.grid else f"{where}, {slices((start, size))}"

@@ -20,7 +20,8 @@ from pool.core.errors import Code, Invalid, Refusal
 from pool.core.period import parse_instant
 from pool.core.shapes import MAX_COUNT, Ask, Class, check_class, parse_ask
 from portal.errors import Problem, problem, problem_for
-from portal.web import words
+from portal.web import placefields, words
+from portal.web.placefields import PlaceFields
 from portal.web.tags import offset
 
 #: A group of choices as `<optgroup>` takes it, or a plain choice.
@@ -48,6 +49,7 @@ FIELD_OF: Mapping[str, str] = {
     "/class": "klass",
     "/title": "title",
     "/owner": "owner",
+    **placefields.POINTERS,
 }
 
 
@@ -77,7 +79,7 @@ def _text(kind: str, **more: Any) -> forms.TextInput:
     return forms.TextInput(attrs={"class": "form-control", "type": kind, **more})
 
 
-class BookForm(forms.Form):
+class BookForm(PlaceFields):
     """A booking as it is typed: team, what, when, for how long."""
 
     team = forms.ChoiceField(label=gettext_lazy("Team"), widget=_select())
@@ -191,6 +193,7 @@ class BookForm(forms.Form):
             return None
         name, _at, model = rest.partition("@")
         raw: dict[str, Any] = {"kind": kind, "count": data["count"], "same_node": data["same_node"]}
+        raw |= placefields.of_ask(data)
         if kind == "mig":
             raw |= {"profile": name, "model": model or None}
         elif kind == "share":

@@ -15,7 +15,7 @@ from pool.queries import clock
 from pool.services import offers, reservations
 from portal.errors import Problem, problem
 from portal.htmx import PageRequest
-from portal.web import keys, words
+from portal.web import keys, make_room, words
 from portal.web.tags import written
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Times:
     lines: tuple[Line, ...]
     refused: Problem | None
     moves: int = 0
+    #: Where an operator sees them.
+    link: str = ""
 
 
 def times(request: PageRequest, form: BookForm) -> Times:
@@ -78,6 +80,7 @@ def times(request: PageRequest, form: BookForm) -> Times:
         lines=(),
         refused=problem(found.refusal),
         moves=len(found.shift.moves) if found.shift else 0,
+        link=make_room.address(typed) if found.shift else "",
     )
 
 

@@ -177,3 +177,35 @@ def test_a_frozen_pool_keeps_everything_where_it_is(scene: Scene) -> None:
     on(scene, "dgx-01"), on(scene, "dgx-02")
     Pool.objects.update(frozen=True)
     assert find(scene).plan.steps == ()
+
+
+def test_by_its_policy_a_pool_moves_what_is_worth_it(scene: Scene) -> None:
+    both = [on(scene, "dgx-01"), on(scene, "dgx-02")]
+    assert defrag.by_policy(now=NOON) == 0
+    Pool.objects.update(defragment=Pool.Defragment.APPLY)
+    assert defrag.by_policy(now=NOON) == 1
+    assert held(both[0]) == held(both[1])
+    event = Event.objects.get(verb="reservation.moved")
+    assert (event.actor, event.actor_label) == (None, "system")
+    assert defrag.by_policy(now=NOON) == 0
+
+
+def test_by_policy_nothing_moves_that_is_about_to_begin_or_is_in_a_frozen_pool(scene: Scene) -> None:
+    both = [on(scene, "dgx-01"), on(scene, "dgx-02")]
+    Pool.objects.update(defragment=Pool.Defragment.APPLY, frozen=True)
+    assert defrag.by_policy(now=NOON) == 0
+    Pool.objects.update(frozen=False)
+    assert defrag.by_policy(now=LATER - defrag.NEAR) == 0
+    assert [held(one) for one in both] == [{"dgx-01"}, {"dgx-02"}]
+
+
+def test_by_policy_a_plan_that_was_overtaken_is_left_for_the_next_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = on(scene, "dgx-01"), on(scene, "dgx-02")
+    Pool.objects.update(defragment=Pool.Defragment.APPLY)
+    found = find(scene)
+    monkeypatch.setattr(defrag, "_found", lambda *_: found)
+    for one in (first, second):
+        reservations.release(actor=scene.lena, reservation_id=one.pk, now=NOON)
+    assert defrag.by_policy(now=NOON) == 0

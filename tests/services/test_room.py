@@ -86,7 +86,7 @@ def test_a_form_is_answered_on_the_reading_that_it_has(scene: Scene) -> None:
     for _ in range(2):
         busy(scene, WHOLE, 0, 3)
     period = Period(NOON, NOON + hours(1))
-    wanted = Wanted(WHOLE, period, period, Class.INTERACTIVE)
+    wanted = Wanted(WHOLE, period, period, Class.INTERACTIVE, team_id=scene.vision.pk)
     snap = snapshot.take(scene.pool.pk, period, team_id=scene.vision.pk, now=NOON)
     said = room.refusal(snap, wanted, scene.pool, team_id=scene.vision.pk)
     assert said.data["first_time"] == (NOON + hours(3)).isoformat()

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pool.core.shapes import GpuAsk, MigAsk, ShareAsk, Sharing
+from pool.core.shapes import GpuAsk, MigAsk, ShareAsk, Sharing, Spread
 from portal.web.forms import BookForm, ExtendForm, Offered, summary
 
 OFFERED = Offered(
@@ -50,6 +50,41 @@ def test_it_reads_a_slice_of_any_model_and_whole_gpus() -> None:
     assert anywhere.cleaned_data["ask"] == MigAsk("1g.10gb", count=2)
     assert whole.is_valid()
     assert whole.cleaned_data["ask"] == GpuAsk(("H100-80GB",), count=2)
+
+
+def test_it_reads_where_whole_gpus_have_to_lie() -> None:
+    form = filled(what="gpu:H100-80GB", count="8", same_nvlink_domain="on", segment="4")
+    assert form.is_valid(), form.errors
+    ask = GpuAsk(("H100-80GB",), count=8, same_nvlink_domain=True, segment=4)
+    assert form.cleaned_data["ask"] == ask
+    assert form.places_said
+    assert not filled().places_said
+
+
+def test_it_reads_what_each_takes_of_its_node() -> None:
+    form = filled(spread="on", node_cpu="1.5", node_memory="16")
+    assert form.is_valid(), form.errors
+    ask = form.cleaned_data["ask"]
+    assert (ask.spread, ask.node_cpu_milli, ask.node_memory_mib) == (Spread.NODE, 1500, 16384)
+
+
+@pytest.mark.parametrize(
+    ("typed", "field"),
+    [
+        ({"same_nvlink_domain": "on"}, "same_nvlink_domain"),
+        ({"segment": "4"}, "segment"),
+        ({"what": "gpu:H100-80GB", "count": "5", "segment": "2"}, "segment"),
+        ({"spread": "on", "same_node": "on"}, "spread"),
+        ({"node_cpu": "-1"}, "node_cpu"),
+        ({"node_cpu": "nan"}, "node_cpu"),
+        ({"node_memory": "1e12"}, "node_memory"),
+    ],
+)
+def test_a_place_that_cannot_be_is_said_beside_its_field(typed: dict[str, str], field: str) -> None:
+    form = filled(**typed)
+    assert not form.is_valid()
+    assert field in form.errors
+    assert form.places_said
 
 
 def share(**typed: str) -> BookForm:
