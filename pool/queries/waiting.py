@@ -152,7 +152,7 @@ def _takes(one: Waiting, unused: dict[str | None, int]) -> bool:
 def guaranteed_waiting(
     pool_id: int, fleet: Fleet, where: Standing, now: datetime, *, without: UUID | None = None
 ) -> frozenset[str]:
-    """The models in which nothing is borrowed: a holder of a guarantee waits there, or one whom nobody may pass.
+    """The models in which nothing is borrowed: a holder of a guarantee waits there, or somebody strict.
 
     `without`: one that is being tried itself.
     """

@@ -29,15 +29,19 @@ from pool.core.errors import Code, Refusal
 from pool.core.states import Reason, State
 from pool.models import Allocation, Lane, Pool, Reservation, SetAside
 from pool.queries import clock
-from pool.queries import waiting as queue
 from pool.services import (
     broker,
+    budgets,
     commands,
+    defrag,
     ends,
+    giving,
     idempotency,
     learning,
     locks,
     outages,
+    outbox,
+    quota_requests,
     recalls,
     reservations,
     starts,
@@ -96,7 +100,7 @@ def due(*, now: datetime) -> Swept | None:
 
 
 def slow(*, now: datetime) -> bool:
-    """Give Redis back the users that it lacks, tell of ends, forget old keys, learn what pools are asked for.
+    """Give Redis back the users that it lacks, tell of ends, forget old keys, learn, defragment.
 
     False while another has the lane. One piece of work that fails does not stop the next;
     the lane's row keeps the last error.
@@ -105,7 +109,8 @@ def slow(*, now: datetime) -> bool:
         if not mine:
             return False
         failed: Exception | None = None
-        timed = (ends.tell, idempotency.purge, learning.go_on)
+        people = (ends.tell, quota_requests.go_on, budgets.warn, outbox.deliver)
+        timed = (*people, idempotency.purge, learning.go_on, defrag.by_policy)
         for work in (broker.reapply, *(partial(one, now=now) for one in timed)):
             try:
                 work()
@@ -226,11 +231,12 @@ def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
         ids, left = left[: pace.size], left[pace.size :]
         with pace.measured():
             done += _batch(pool_id, ids, now, aside)
-    return done
+    given = giving.serve(pool_id=pool_id, now=now, hidden=aside.hidden, aside=aside.put)
+    return done + Swept(started=given)
 
 
 def _to_look_at(pool_id: int, now: datetime, aside: _Aside) -> list[UUID]:
-    """Failed, stranded and displaced by hardware; starts in whose way something is; and who waits in line.
+    """Failed, stranded and displaced by hardware; starts in whose way something is.
 
     Placing anew is slow, so of each kind only some have their turn.
     """
@@ -245,8 +251,7 @@ def _to_look_at(pool_id: int, now: datetime, aside: _Aside) -> list[UUID]:
         )
     )
     moves = [*starts.in_turn(stranded, starts.MOST_MOVES, now), *starts.in_turn(displaced, DISPLACED, now)]
-    line = [pk for pk in waiting.next_tries(pool_id, now) if pk not in aside.hidden]
-    return list(dict.fromkeys([*failed, *unneeded, *moves, *held_up, *line]))
+    return list(dict.fromkeys([*failed, *unneeded, *moves, *held_up]))
 
 
 def _lapsed(pool_id: int, now: datetime) -> QuerySet[Reservation]:
@@ -339,9 +344,6 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     touched |= outages.fail(pool, list(outages.overdue(pool_id, now).filter(pk__in=ids)), now=now)
     touched |= starts.rescue(pool, list(starts.stranded(pool_id, now).filter(pk__in=ids)), now)
     moved = starts.relocate(pool, list(starts.displaced(pool_id, now).filter(pk__in=ids)), now)
-    # Whose offer has just lapsed is behind those who wait already.
-    line = queue.line(pool_id).filter(pk__in=ids).exclude(pk__in=[row.pk for row in lapsed])
-    touched |= waiting.serve(pool, list(line), now)
     commands.issue(locks.gpus(touched), now)
     if lapsed or undecided or recalled or stay or over or new or touched or moved:
         locks.changed(pool)

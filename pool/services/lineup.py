@@ -5,7 +5,7 @@ Read and decided without a lock (core.waitline); what is given is confirmed in w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -14,7 +14,7 @@ from pool.core import standing as stands
 from pool.core import waitline
 from pool.core.asks import Ask
 from pool.core.errors import Refusal
-from pool.core.fairness import Demand
+from pool.core.fairness import Demand, Share
 from pool.core.fleet import Fleet
 from pool.core.period import Period
 from pool.core.placement import Candidate
@@ -56,9 +56,14 @@ class Place:
     starts: datetime | None
 
 
-def decide(pool: Pool, now: datetime, *, estimates: int = 0) -> Lineup | None:
-    """Who gets something now; None while nobody waits. `estimates`: for so many it is said when."""
-    rows = list(queries.line(pool.pk))
+def decide(
+    pool: Pool, now: datetime, *, rows: Sequence[Reservation] | None = None, estimates: int = 0
+) -> Lineup | None:
+    """Who gets something now; None while nobody waits. `rows`: those who are looked at, None: all.
+
+    `estimates`: for so many it is said when.
+    """
+    rows = list(queries.line(pool.pk)) if rows is None else rows
     if not rows:
         return None
     fleet = fleets.current(pool.pk)
@@ -91,12 +96,13 @@ def places_of(lineup: Lineup) -> Mapping[UUID, Place]:
 def _ordered(pool: Pool, rows: Sequence[Reservation], fleet: Fleet, now: datetime) -> list[Waiting]:
     """In the order of the line. Of one team alone the fair share says nothing."""
     where = standing.of(pool.pk, fleet, Period(now, now + _INSTANT))
-    waiting = queries.read(rows, fleet, where, now)
+    waiting = queries.read(rows, fleet, where, now, wishes.account)
     in_use = {team: share.used for team, share in stands.shares(where, now).items()}
-    if len({one.team for one in waiting}) < 2:
-        return waitline.line(waiting, {}, in_use, now)
-    demands = [Demand(one.team, one.milli, one.priority, one.since) for one in waiting]
-    return waitline.line(waiting, fairness.now(pool, where, demands, now), in_use, now)
+    shares: Mapping[int, Share] = {}
+    if len({one.team for one in waiting}) > 1:
+        demands = [Demand(one.team, one.milli, one.priority, one.since) for one in waiting]
+        shares = fairness.now(pool, where, demands, now)
+    return queries.with_guarantees(waitline.line(waiting, shares, in_use, now), where, now)
 
 
 class _Placing:
@@ -114,8 +120,9 @@ class _Placing:
     ) -> Sequence[Candidate] | str:
         """The candidates, best first, or the word why there are none."""
         wanted = replace(wishes.again(self.rows[one.id], self.pool, period), ask=ask)
+        done = {one.id, *(other.waiting.id for other in given)}
         try:
-            found = plans.choose(self._snapshot(fleet, one, wanted), wanted)
+            found = plans.choose(self._snapshot(fleet, wanted, done), wanted)
         except NoRoom:
             return "no_room"
         except Refusal as refusal:
@@ -124,8 +131,8 @@ class _Placing:
         self.plans |= {(one.id, candidate): plan for candidate, plan in zip(candidates, found, strict=True)}
         return candidates
 
-    def _snapshot(self, fleet: Fleet, one: Waiting, wanted: plans.Wanted) -> Snapshot:
-        others = [other for other in self.waiting if other.id != one.id]
+    def _snapshot(self, fleet: Fleet, wanted: plans.Wanted, but: Collection[UUID]) -> Snapshot:
+        others = [other for other in self.waiting if other.id not in but]
         return Snapshot(
             fleet=fleet,
             period=wanted.blocked,

@@ -6,26 +6,15 @@ nothing and counts in no quota.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime
-from uuid import UUID
 
 from django.db.models import Min
 from psycopg.types.range import TimestamptzRange
 
-from pool.core.errors import Refusal
-from pool.core.shapes import Ask, GpuAsk
 from pool.core.states import Reason, State
-from pool.models import Allocation, Pool, Reservation
-from pool.queries import snapshot
-from pool.queries import waiting as queries
-from pool.services import events, grants, plans, reservations, starts, turns, wishes
-from pool.services.plans import NoRoom
-from pool.services.turns import Turn
-
-#: By pool: its change number, and who waited, when nothing was found. Without a change nothing will be.
-_in_vain: dict[int, tuple[int, tuple[UUID, ...]]] = {}
+from pool.models import Allocation, Reservation
+from pool.services import events, grants, reservations, starts, wishes
 
 
 def restart(
@@ -101,75 +90,3 @@ def _head(pool_id: int) -> int:
     """A place before all who wait."""
     first = Reservation.objects.filter(pool=pool_id, state=State.WAITING).aggregate(at=Min("waiting_order"))
     return min(first["at"] or 0, 0) - 1
-
-
-def next_tries(pool_id: int, now: datetime) -> list[UUID]:
-    """Those whose turn it is: the head always, of the others some at a time, and who has waited for too long.
-
-    Only the last while the pool is frozen, or has not changed since nothing was found.
-    """
-    rows = list(queries.line(pool_id))
-    if not rows:
-        return []
-    ids = [row.pk for row in rows]
-    turn = {row.pk for row in rows if now > queries.last_start(row)}
-    open_ = [row.pk for row in rows if row.window is None or row.window.lower <= now]
-    is_vain = _in_vain.get(pool_id) == (snapshot.change_of(pool_id), tuple(open_))
-    if open_ and not is_vain and not Pool.objects.filter(pk=pool_id, frozen=True).exists():
-        turn |= {open_[0], *starts.in_turn(open_[1:], starts.MOST_MOVES - 1, now)}
-    return [pk for pk in ids if pk in turn]
-
-
-def serve(pool: Pool, rows: Sequence[Reservation], now: datetime) -> set[int]:
-    """Give each of these, in order, its whole time from now, where that fits; the GPUs to be commanded.
-
-    What can no longer be had in time is over.
-    """
-    late = [row for row in rows if now > queries.last_start(row)]
-    turns.lapse_waits(late, now=now)
-    touched: set[int] = set()
-    for row in rows:
-        if row.state == State.WAITING:
-            touched |= _try(pool, row, now)
-    if rows and not touched and not late:
-        _note_vain(pool, rows, now)
-    return touched
-
-
-def _note_vain(pool: Pool, tried: Sequence[Reservation], now: datetime) -> None:
-    ids = tuple(row.pk for row in queries.line(pool.pk) if row.window is None or row.window.lower <= now)
-    if len(tried) == len(ids):
-        _in_vain[pool.pk] = (pool.change, ids)
-
-
-def _try(pool: Pool, row: Reservation, now: datetime) -> set[int]:
-    reason: Reason | None = None
-    for turn in _turns(pool, row, now):
-        snap = snapshot.take(pool.pk, turn.wanted.blocked, team_id=row.team_id, now=now)
-        try:
-            plan = plans.choose(snap, turn.wanted)[0]
-        except NoRoom:
-            reason = reason or Reason.NO_CAPACITY
-        except Refusal:
-            reason = reason or Reason.NO_QUOTA
-        else:
-            return turns.give(pool, row, plan, turn, now)
-    if reason is not None:
-        reservations.note([row], reason, now=now)
-    return set()
-
-
-def _turns(pool: Pool, row: Reservation, now: datetime) -> Iterator[Turn]:
-    """What is tried for it, best first: all it asks for; where part of it will do, ever fewer pieces."""
-    until = queries.hold_until(row, now)
-    wanted = wishes.again(row, pool, queries.taken(row, now))
-    yield Turn(wanted, until)
-    for ask in fewer(wanted.ask) if row.partial_ok else ():
-        yield Turn(replace(wanted, ask=ask), until)
-
-
-def fewer(ask: Ask) -> Iterator[Ask]:
-    """The same ask for ever fewer pieces: all counts below its own that its segments divide."""
-    step = (ask.segment or 1) if isinstance(ask, GpuAsk) else 1
-    for count in range(ask.count - step, 0, -step):
-        yield replace(ask, count=count)

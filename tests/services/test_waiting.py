@@ -12,7 +12,6 @@ from psycopg.types.range import TimestamptzRange
 from pool.core.errors import Code
 from pool.core.shapes import Ask, Class, GpuAsk, ask_json
 from pool.models import Allocation, Blocker, Event, Gpu, Pool, QuotaLine, Reservation
-from pool.queries import snapshot
 from pool.queries import waiting as queue
 from pool.services import lanes, reservations, waiting
 from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene, refused, settle
@@ -130,27 +129,6 @@ def test_a_frozen_pool_serves_nobody(scene: Scene) -> None:
     Pool.objects.update(frozen=True)
     lanes.due(now=NOON + SECOND)
     assert state(again) == ("waiting", "gpu_lost")
-
-
-def test_nobody_is_tried_again_before_the_pool_has_changed(scene: Scene) -> None:
-    scene.book(WHOLE, duration=hours(3))
-    failed(scene)
-    pool = scene.pool.pk
-    assert waiting.next_tries(pool, NOON)
-    lanes.due(now=NOON + SECOND)
-    lanes.due(now=NOON + 3 * SECOND)
-    assert waiting.next_tries(pool, NOON + 5 * SECOND) == []
-    Pool.objects.update(change=snapshot.change_of(pool) + 1)
-    assert waiting.next_tries(pool, NOON + 5 * SECOND)
-
-
-def test_of_many_the_head_is_always_tried_and_the_others_in_turn(scene: Scene) -> None:
-    for _ in range(25):
-        failed(scene)
-    head = queue.line(scene.pool.pk)[0].pk
-    tried = [waiting.next_tries(scene.pool.pk, NOON + 2 * n * SECOND) for n in range(25)]
-    assert all(len(ids) == 10 and ids[0] == head for ids in tried)
-    assert len({pk for ids in tried for pk in ids}) == 25
 
 
 def test_its_owner_can_give_up_the_wait(scene: Scene) -> None:

@@ -137,14 +137,14 @@ def test_whoever_may_not_book_may_not_wait(scene: Scene) -> None:
     refused(Code.NOT_FOUND, lambda: reservations.join(asked=stranger))
 
 
-def test_before_its_earliest_start_nothing_is_given(scene: Scene) -> None:
-    row = join(scene, start=NOON + hours(1))
+def test_what_is_to_start_later_is_booked_ahead_or_waits_for_its_time(scene: Scene) -> None:
+    scene.book(gpus(2), start=NOON + hours(1), duration=hours(1))
+    row, other = join(scene, start=NOON + hours(1)), join(scene, start=NOON + hours(2))
     lanes.due(now=NOON + SECOND)
-    row.refresh_from_db()
+    for one in (row, other):
+        one.refresh_from_db()
     assert (row.state, row.state_reason) == ("waiting", "not_yet")
-    lanes.due(now=NOON + hours(1))
-    row.refresh_from_db()
-    assert (row.state, row.period.lower) == ("starting", NOON + hours(1))
+    assert (other.state, other.period.lower) == ("scheduled", NOON + hours(2))
 
 
 def test_when_its_time_can_no_longer_be_met_the_wait_is_over(scene: Scene) -> None:
