@@ -25,7 +25,7 @@ from pool.core.terms import ORDINARILY, Terms
 from pool.models import Reservation
 from pool.queries import snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import grants, idempotency, locks, plans, reclaim, room, thresholds, wishes
+from pool.services import grants, idempotency, locks, plans, reclaim, room, spending, thresholds, wishes
 from pool.services.idempotency import Claim
 from pool.services.plans import NoRoom, Plan
 from pool.services.reclaim import Recalled
@@ -172,6 +172,7 @@ def _confirm(*, wish: Wish, claim: Claim | None, seen: int | None, found: list[P
     pool = locks.pool(wish.pool.pk)
     if pool.change != seen:
         found = _still_holding(wish, found)
+    spending.check(pool, wish.team.pk, found[0].picks, wish.wanted.period)
     reservation = grants.write(wish, pool, found[0])
     if claim:
         idempotency.keep(claim, resource=reservation.pk, now=wish.now)
@@ -208,8 +209,9 @@ def _confirm_recall(*, wish: Wish, claim: Claim | None, found: Recalled, anew: b
         if again is None:
             raise _Overtaken
         found = again
-    victims = reclaim.take_back(found, wish.now)
     late = replace(wish, wanted=found.wanted)
+    spending.check(pool, wish.team.pk, found.plans[0].picks, found.wanted.period)
+    victims = reclaim.take_back(found, wish.now)
     reservation = grants.write(late, pool, found.plans[0], reclaiming=True)
     reclaim.name(found, victims, reservation, wish.now)
     if claim:

@@ -15,7 +15,7 @@ from django.db.models import Func, Value
 from django.db.models.functions import Lower
 from psycopg.types.range import TimestamptzRange
 
-from pool.core import placement, shares
+from pool.core import limits, placement, shares
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.period import Period
 from pool.core.placement import Pick
@@ -24,7 +24,7 @@ from pool.core.states import State
 from pool.models import Allocation, Pool, Reservation
 from pool.queries import access, snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import events, grants, idempotency, locks, plans, thresholds, wishes
+from pool.services import events, grants, idempotency, locks, plans, spending, thresholds, wishes
 from pool.services.idempotency import Claim
 
 if TYPE_CHECKING:
@@ -103,7 +103,27 @@ def _check(pool: Pool, row: Reservation, slices: Sequence[Allocation], added: Pe
         without=row.pk,
     )
     _check_room(snap, slices, wanted.blocked, pool)
-    plans.borrowed(snap, _picks(snap, slices), wanted)
+    picks = _picks(snap, slices)
+    plans.borrowed(snap, picks, wanted)
+    _check_limits(snap, row, picks, added)
+    spending.check(
+        pool, row.team_id, picks, added, without=row.pk if added.start <= row.period.lower else None
+    )
+
+
+def _check_limits(snap: Snapshot, row: Reservation, picks: Sequence[Pick], added: Period) -> None:
+    """What one booking may be holds for all of its time, also that which it had."""
+    path = set(snap.standing.charter.tree.path(row.team_id))
+    models = {pick.model for pick in picks}
+    lines = snap.standing.charter.all_lines.values()
+    limits.check(
+        [one for one in lines if one.team in path and (one.model is None or one.model in models)],
+        kind=str(row.ask.get("kind", "")),
+        largest_milli=max(pick.charge_milli for pick in picks),
+        milli=sum(pick.charge_milli for pick in picks),
+        period=Period(min(row.period.lower, added.start), added.end),
+        now=min(snap.now, row.period.lower),
+    )
 
 
 def recheck(pool: Pool, row: Reservation, now: datetime) -> None:

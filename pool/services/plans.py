@@ -169,10 +169,11 @@ def charged(plan: Plan) -> int:
     return sum(pick.charge_milli for pick in plan.picks)
 
 
-def borrowed(snap: Snapshot, picks: Sequence[Pick], wanted: Wanted) -> Borrowed:
+def borrowed(snap: Snapshot, picks: Sequence[Pick], wanted: Wanted, *, limited: bool = True) -> Borrowed:
     """What of these picks would be borrowed; () when they lie within what the team is guaranteed.
 
-    Refuses with QUOTA_EXCEEDED (core.standing.check, core.limits.check) what may not be had.
+    `limited`: also what one booking may be is looked at. Refuses with QUOTA_EXCEEDED what may not be had
+    (core.standing.check, core.limits.check).
     """
     assert wanted.team_id is not None
     memory: Counter[str] = Counter()
@@ -188,7 +189,7 @@ def borrowed(snap: Snapshot, picks: Sequence[Pick], wanted: Wanted) -> Borrowed:
             created=wanted.created or snap.now,
             firm=wanted.firm,
             memory=memory,
-            kind=kind_of(wanted.ask),
+            kind=kind_of(wanted.ask) if limited else "",
             largest_milli=max(pick.charge_milli for pick in picks),
             now=snap.now,
         ),

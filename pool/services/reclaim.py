@@ -23,6 +23,8 @@ from pool.core.period import Period
 from pool.core.placement import SWITCH, Candidate
 from pool.core.quota_uses import Uses
 from pool.core.reclaim import LONGEST_RECALL, Borrower, Notice
+from pool.core.serving import serving
+from pool.core.standing import Booking, Standing, check
 from pool.core.states import HOLDING, Reason, State
 from pool.models import Allocation, Pool, Reservation
 from pool.queries import snapshot
@@ -73,6 +75,7 @@ def think(pool: Pool, wanted: Wanted, now: datetime, *, without: UUID | None = N
         rule=rule,
         borrowers=look.borrowers,
         place=look.place,
+        allowed=look.allowed,
         account=wanted.account,
     )
     if found is None or not found.victims:
@@ -95,6 +98,8 @@ class _Look:
         self.wanted = wanted
         self.pool = pool
         self.plans: dict[tuple[Any, ...], Plan] = {}
+        each = serving(snap.whole, wanted.ask, snap.now, window=snap.window)
+        self.charges = {model: wanted.ask.count * milli for model, milli in each.items()}
         spared = Reservation.objects.filter(pool=pool, state__in=HOLDING)
         spared = spared.filter(Q(state__in=_NOT_YET) | Q(recall_at__isnull=False))
         self.spared = set(spared.values_list("pk", flat=True))
@@ -127,6 +132,21 @@ class _Look:
             return ()
         self.plans |= {plan.picks: plan for plan in found}
         return [Candidate(plan.picks, plan.why) for plan in found]
+
+    def allowed(self, gone: frozenset[UUID], period: Period) -> bool:
+        """Whether it would be within its guarantee on some model, wherever it lay, when these have gone."""
+        asked = room.at(replace(self.wanted, free_until=None), period, self.pool)
+        left = replace(self.snap.standing, uses=self.snap.standing.uses.but(gone))
+        return any(self._is_within(left, asked, {model: milli}) for model, milli in self.charges.items())
+
+    def _is_within(self, standing: Standing, asked: Wanted, charges: dict[str, int]) -> bool:
+        assert asked.team_id is not None
+        now = self.snap.now
+        booking = Booking(asked.team_id, charges, asked.klass, asked.period, now, asked.firm)
+        try:
+            return not check(standing, booking)
+        except Refusal:
+            return False
 
 
 # --- Under the lock ------------------------------------------------------------

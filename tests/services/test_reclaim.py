@@ -93,7 +93,7 @@ def test_at_the_recall_it_ends_and_the_rest_waits_at_the_head(scene: Scene) -> N
     assert (now_is(victim).state, now_is(victim).state_reason) == ("ending", "reclaimed")
     assert now_is(mine).state == "starting"
     rest = rest_of(victim)
-    assert (rest.state, rest.state_reason, rest.waiting_order) == ("waiting", "reclaimed", -1)
+    assert (rest.state, rest.waiting_order) == ("waiting", -1)
     assert rest.period.upper - rest.period.lower == hours(4) - timedelta(minutes=5)
 
 
