@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import stat
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from pool.core import wire
-from pool.models import Gpu, JoinCode, Node, Pool, QuotaLine, Team, Token, User
-from pool.queries import clock, teams
+from pool.core.period import Period
+from pool.core.standing import borrowed_now
+from pool.models import Gpu, JoinCode, Node, Pool, QuotaLine, QuotaRequest, Reservation, Team, Token, User
+from pool.queries import clock, consistency, fleets, standing, teams
 from pool.services import inventory, tokens
 from tests.cast import Cast, SimNode, enrol_node
 
@@ -165,7 +168,7 @@ def test_the_demo_has_its_people_quota_tokens_and_codes(tmp_path: Path) -> None:
     lines = QuotaLine.objects.order_by("team__name").values_list(
         "team__name", "guaranteed_milli", "cap_milli"
     )
-    assert list(lines) == [("speech", 4000, 8000), ("vision", 8000, 16000)]
+    assert list(lines) == [("research", 0, 8000), ("speech", 4000, 8000), ("vision", 8000, 16000)]
     for name in ("lead", "admin"):
         token = tokens.authenticate(made["tokens"][name], clock.real_now())
         assert token is not None
@@ -178,9 +181,30 @@ def test_a_second_start_keeps_everything(tmp_path: Path) -> None:
     QuotaLine.objects.filter(team__name="vision").update(cap_milli=12_000)
     second = seed(tmp_path)
     assert (second["logins"], second["tokens"]) == (first["logins"], first["tokens"])
-    assert (User.objects.count(), Team.objects.count(), Token.objects.count()) == (6, 2, 2)
+    assert (User.objects.count(), Team.objects.count(), Token.objects.count()) == (6, 3, 2)
     assert QuotaLine.objects.get(team__name="vision").cap_milli == 12_000
     assert JoinCode.objects.count() == 5
+    assert QuotaRequest.objects.count() == 1
+
+
+def test_in_the_demo_somebody_borrows_somebody_waits_and_somebody_asks_for_more(tmp_path: Path) -> None:
+    seed(tmp_path)
+    for name, model, count in DEMO:
+        enrol_node(Pool.objects.get(), name, model, count, managed=False)
+    for _ in range(2):
+        run("demo_nodes", "--timeout", "0")
+        rows = Reservation.objects.order_by("created_at", "pk")
+        assert [(row.team.name, row.state, row.charge_milli) for row in rows] == [
+            ("research", "starting", 3000),
+            ("research", "waiting", 0),
+        ]
+    pool = Pool.objects.get()
+    now = clock.now()
+    whole = fleets.current(pool.pk)
+    stand = standing.of(pool.pk, whole, Period(now, now + timedelta(hours=1)))
+    assert sum(borrowed_now(stand, now).values()) == 3000
+    assert QuotaRequest.objects.get().state == "submitted"
+    assert [one for one in consistency.differences(now) if not one.kept] == []
 
 
 @pytest.mark.parametrize("lost", ["", "not json", "[]"])

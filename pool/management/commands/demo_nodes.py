@@ -1,6 +1,6 @@
 """manage.py demo_nodes: once the demo's agents have reported, set what their GPUs are for and manage them.
 
-What was ever managed is left as it is, so a second start changes nothing.
+What was ever managed is left as it is, so a second start changes nothing. Then the first bookings are made.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from pool.management.commands.demo_seed import NODES
+from pool.management import demo_work
+from pool.management.commands.demo_seed import ALSO_LEADS, NODES, POOL
 from pool.management.shell import refusals_are_sentences
-from pool.models import Gpu
+from pool.models import Gpu, Pool, User
 from pool.queries import clock
 from pool.services import inventory
 
@@ -51,8 +52,17 @@ class Command(BaseCommand):
                 if uuids:
                     inventory.set_use(actor=None, gpus=uuids, use=use, sharing=sharing, now=clock.now())
                     inventory.set_managed(actor=None, gpus=uuids, managed=True, now=clock.now())
+            _first_bookings()
         counts = f"{len(sliced)} GPUs for slices, {len(whole)} whole ones and {len(shared)} for shares"
         self.stdout.write(f"{counts} are managed.")
+
+
+def _first_bookings() -> None:
+    """Somebody borrows, and waits for more; only where the demo's people are."""
+    name = next(name for name, team in ALSO_LEADS.items() if team == demo_work.BORROWER)
+    lead = User.objects.filter(username=name).first()
+    if lead is not None:
+        demo_work.borrow_and_wait(Pool.objects.get(name=POOL), lead, clock.now())
 
 
 def _sharing(gpu: Gpu) -> str:

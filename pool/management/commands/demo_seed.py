@@ -1,4 +1,4 @@
-"""manage.py demo_seed --out FILE: teams, people, quota, tokens and join codes of the demo.
+"""manage.py demo_seed --out FILE: teams, people, quota, a request, tokens and join codes of the demo.
 
 Running it again keeps everything that is there: only what is missing is made.
 FILE (0600) holds the secrets that cannot be read back from the database.
@@ -17,6 +17,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from pool.core.roles import GlobalRole, TeamRole
+from pool.management import demo_work
 from pool.management.shell import refusals_are_sentences
 from pool.models import Pool, QuotaLine, Team, User
 from pool.queries import clock
@@ -26,7 +27,7 @@ POOL = "main"
 #: Node -> the GPUs that it has, so that a tool can wait for all.
 NODES = {"dgx-h100-01": 8, "dgx-a100-01": 8, "gb200-01": 4, "gb200-02": 4, "rtx-01": 2}
 #: Team -> guaranteed and cap, in GPUs.
-TEAMS = {"vision": (8, 16), "speech": (4, 8)}
+TEAMS = {"vision": (8, 16), "speech": (4, 8), demo_work.BORROWER: (0, 8)}
 #: Login -> full name, global roles, team, role in it.
 PEOPLE: dict[str, tuple[str, tuple[GlobalRole, ...], str | None, TeamRole | None]] = {
     "lead": ("Lena Lead", (), "vision", TeamRole.LEAD),
@@ -36,6 +37,8 @@ PEOPLE: dict[str, tuple[str, tuple[GlobalRole, ...], str | None, TeamRole | None
     "admin": ("Anna Admin", (GlobalRole.ADMIN,), None, None),
     "stranger": ("Sam Stranger", (), "speech", TeamRole.LEAD),
 }
+#: Who leads another team, too.
+ALSO_LEADS = {"stranger": demo_work.BORROWER}
 TOKENS = ("lead", "admin")
 
 
@@ -51,6 +54,7 @@ class Command(BaseCommand):
         with refusals_are_sentences():
             _make_places()
             passwords = {name: _person(name, known.get(name)) for name in PEOPLE}
+            _lead_more()
             made = {name: _token(name, kept.get("tokens", {}).get(name)) for name in TOKENS}
             # One for each node, also for one that has joined: its agent may have lost what it was told.
             codes = {name: _code(name) for name in NODES}
@@ -83,6 +87,16 @@ def _make_places() -> None:
                 cap_milli=cap * 1000,
                 now=now,
             )
+
+
+def _lead_more() -> None:
+    """Who leads a second team; and what the first asks for."""
+    now = clock.now()
+    for name, team in ALSO_LEADS.items():
+        user = User.objects.get(username=name)
+        teams.set_member(actor=None, team=Team.objects.get(name=team), user=user, role=TeamRole.LEAD, now=now)
+    team, lead = Team.objects.get(name="vision"), User.objects.get(username="lead")
+    demo_work.ask_for_more(Pool.objects.get(name=POOL), team, lead, now)
 
 
 def _person(name: str, kept: dict[str, str] | None) -> str:
