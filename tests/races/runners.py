@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -66,6 +67,22 @@ def think_together(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         return found
 
     monkeypatch.setattr(plans, "choose", chosen)
+
+
+def spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two, each one's best plan is on a GPU of its own: they meet nowhere but at a limit."""
+    choose = plans.choose
+    order = count()
+    mine = threading.local()
+
+    def spread(*args: Any, **kwargs: Any) -> Any:
+        found = choose(*args, **kwargs)
+        if not hasattr(mine, "turn"):
+            mine.turn = next(order) % 2
+        by_gpu = sorted(found, key=lambda plan: plan.picks[0].gpu_id)
+        return by_gpu[:: -1 if mine.turn else 1]
+
+    monkeypatch.setattr(plans, "choose", spread)
 
 
 def without_the_lock(monkeypatch: pytest.MonkeyPatch, number: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from itertools import count
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from pool.models import QuotaLine, Reservation
 from pool.queries import quota as queries
 from pool.services import plans, quota
 from pool.services.plans import Plan
-from tests.races.runners import PATIENCE_S, codes, think_together, together, without_the_lock
+from tests.races.runners import PATIENCE_S, codes, spread, think_together, together, without_the_lock
 from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,27 +37,11 @@ def used(scene: Scene) -> int:
     return line.used_milli
 
 
-def _spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each thread's best plan is on a GPU of its own: they meet nowhere but at the cap."""
-    choose = plans.choose
-    order = count()
-    mine = threading.local()
-
-    def spread(*args: Any, **kwargs: Any) -> list[Plan]:
-        found: list[Plan] = choose(*args, **kwargs)
-        if not hasattr(mine, "turn"):
-            mine.turn = next(order) % 2
-        by_gpu = sorted(found, key=lambda plan: plan.picks[0].gpu_id)
-        return by_gpu[:: -1 if mine.turn else 1]
-
-    monkeypatch.setattr(plans, "choose", spread)
-
-
 def test_without_the_lock_both_are_granted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each on a GPU of its own, as the second would choose if the first were only a little quicker.
     think_together(monkeypatch, 2)
     without_the_lock(monkeypatch, 2)
-    _spread(monkeypatch)
+    spread(monkeypatch)
     assert codes(both_book(scene)) == {"ok": 2}
     assert used(scene) == 2000
 
@@ -67,7 +50,7 @@ def test_one_is_granted_and_the_other_hears_the_numbers(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     think_together(monkeypatch, 2)
-    _spread(monkeypatch)
+    spread(monkeypatch)
     results = both_book(scene)
     assert codes(results) == {"ok": 1, Code.QUOTA_EXCEEDED: 1}
     (refusal,) = (one for one in results if not isinstance(one, Reservation))
