@@ -13,7 +13,6 @@ import argparse
 import os
 import random
 import statistics
-import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -40,7 +39,7 @@ OFFERS = 15
 
 
 def sent(rows: np.ndarray[Any, Any]) -> bytes:
-    """The rows as PostgreSQL's binary COPY has them."""
+    """The rows as PostgreSQL's record_send has them."""
     from pool.core.fleet import span_of
     from pool.queries.fleet_reading import EPOCH, SENT, TIMES
 
@@ -52,8 +51,7 @@ def sent(rows: np.ndarray[Any, Any]) -> bytes:
             told[name] = rows[name] - EPOCH if name in TIMES else rows[name]
     spans = [span_of(mask) for mask in rows["mask"].tolist()]
     told["first"], told["size"] = [one for one, _ in spans], [size for _, size in spans]
-    head = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
-    return head + told.tobytes() + struct.pack(">h", -1)
+    return told.tobytes()
 
 
 class Pool:
