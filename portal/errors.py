@@ -6,7 +6,7 @@ is written out (JSON, HTML) is each door's own business.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from pool.core.errors import Code, Refusal
-from portal import statewords
+from portal import quotawords, statewords
 from portal.askwords import in_full
 from portal.errortable import IN_THE_WAY, LARGEST_FITS, MAY_COME_BACK, NEVER_FITS, TABLE, DoorCode, Row
 from portal.fielderrors import field_sentence
@@ -42,6 +42,13 @@ class Problem:
     fields: Sequence[Mapping[str, Any]] = ()
 
 
+#: Codes whose sentence depends on more than which numbers are known.
+_SAID: Mapping[str, Callable[[Mapping[str, Any]], statewords.Said | quotawords.Said | None]] = {
+    Code.WRONG_STATE: statewords.said,
+    Code.QUOTA_EXCEEDED: quotawords.said,
+}
+
+
 def problem(refusal: Refusal) -> Problem:
     """The refusal in the active language, with times in the active zone."""
     return problem_for(refusal.code, refusal.data)
@@ -52,9 +59,7 @@ def problem_for(code: Code | DoorCode, data: Mapping[str, Any]) -> Problem:
     row = TABLE[code]
     fields = [_field(error) for error in data.get("errors", ())]
     shown = _numbers(data)
-    if code == Code.QUOTA_EXCEEDED:
-        shown |= _quota_words(data)
-    said = statewords.said(data) if code == Code.WRONG_STATE else None
+    said = _SAID[code](data) if code in _SAID else None
     detail = _say((said.sentence,) if said else row.sentences, shown)
     if fields:
         detail = " ".join(f"{f['pointer']}: {f['detail']}" for f in fields)
@@ -105,12 +110,6 @@ def _reasons(data: Mapping[str, Any]) -> list[str]:
     if data.get("first_time"):
         lines.append(str(_("First free: %(at)s.")) % {"at": shown_as("first_time", data["first_time"])})
     return lines
-
-
-def _quota_words(data: Mapping[str, Any]) -> dict[str, str]:
-    """Thousandths of a GPU as GPUs; `no_line` where the team has no line at all."""
-    gpus = {f"{name}_gpu": f"{data[name] / 1000:g}" for name in ("asked", "used", "cap") if name in data}
-    return {"no_line": gpus.get("asked_gpu", "?")} if data.get("reason") == "no_line" else gpus
 
 
 def _numbers(data: Mapping[str, Any]) -> dict[str, object]:

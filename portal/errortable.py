@@ -141,11 +141,7 @@ TABLE: Mapping[str, Row] = {
     Code.QUOTA_EXCEEDED: Row(
         409,
         _("Over quota"),
-        (
-            _("The team has no quota for this in the pool; %(no_line)s GPU asked."),
-            _("%(asked_gpu)s GPU asked, %(used_gpu)s of %(cap_gpu)s in use at the busiest moment."),
-            _("The team's quota does not allow it."),
-        ),
+        (_("The team's quota does not allow it."),),
         _("Ask for quota, choose another time, or release something."),
     ),
     Code.NEEDS_APPROVAL: Row(

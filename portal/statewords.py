@@ -47,6 +47,10 @@ _ELSE: Mapping[tuple[str, str | None], Said] = {
         _("There is no fault of it to be over."),
         _("Nothing needs to be done; look at what else stands against it."),
     ),
+    ("extend", "recalled"): Said(
+        _("It was borrowed and is being taken back for a team that needs what it is guaranteed."),
+        _("The rest of its time waits at the head of the wait list."),
+    ),
     ("adopt", "not_managed"): Said(
         _("The GPU is not managed; what runs on it cannot be adopted."),
         _("Manage the GPU first; what is on it stays as it is."),
@@ -104,7 +108,7 @@ def said(data: Mapping[str, Any]) -> Said | None:
     """The words for `doing` in this `state`; None where the table's general ones must do."""
     doing, state = data.get("doing", ""), data.get("state")
     words = _WORDS.get(doing)
-    if words is None:
+    if words is None or (doing, state) in _ELSE:
         return _ELSE.get((doing, state))
     over, ending, ungranted = words
     if state in TERMINAL:

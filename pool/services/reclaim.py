@@ -98,7 +98,7 @@ class _Look:
         self.wanted = wanted
         self.pool = pool
         self.plans: dict[tuple[Any, ...], Plan] = {}
-        each = serving(snap.whole, wanted.ask, snap.now, window=snap.window)
+        each = serving(snap.whole, wanted.ask, snap.now, account=wanted.account, window=snap.window)
         self.charges = {model: wanted.ask.count * milli for model, milli in each.items()}
         spared = Reservation.objects.filter(pool=pool, state__in=HOLDING)
         spared = spared.filter(Q(state__in=_NOT_YET) | Q(recall_at__isnull=False))
