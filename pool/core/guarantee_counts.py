@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -44,15 +45,63 @@ class Need:
     slots: Ints
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """The same for sizes that divide one another: [states, models] `spare` GPUs and `slots`.
+
+    `groups` [states, models, sizes]: how many groups of each size would fit if no others did.
+    """
+
+    spare: Ints
+    groups: Ints
+    slots: Ints
+
+    def and_(self, more: Room, less: Room) -> Room:
+        """With the one and without the other."""
+        return Room(
+            self.spare + more.spare - less.spare,
+            self.groups + more.groups - less.groups,
+            self.slots + more.slots - less.slots,
+        )
+
+
+def divide(sizes: Sequence[int]) -> bool:
+    """Whether each size divides the next larger one, which comes before it."""
+    return all(large % small == 0 for large, small in pairwise(sizes))
+
+
 def lacking(free: Free, need: Need) -> Ints:
     """[states] how much of the need finds no place, in milli; 0 exactly when all of it does.
 
     One state of `free` or of `need` stands for all of the other's. Never 0 wrongly; where
     sizes of groups do not divide one another a search for a packing may be given up.
     """
-    if all(large % small == 0 for large, small in zip(need.sizes, need.sizes[1:], strict=False)):
-        return _Counting(free, need).lacking()
-    return _searched(free, need)
+    if not divide(need.sizes):
+        return _searched(free, need)
+    level = np.arange(free.nodes.shape[2])
+    each = [(free.nodes * (level // size)).sum(axis=2) for size in (1, *need.sizes)]
+    groups = np.stack(each[1:], axis=2) if need.sizes else np.zeros((*each[0].shape, 0), dtype=np.int64)
+    return short_of(Room(each[0], groups, free.slots), need)
+
+
+def short_of(room: Room, need: Need) -> Ints:
+    """`lacking`, where sizes divide one another."""
+    return _Counting(room, need).lacking()
+
+
+def extremes(edges: Ints, time: Ints, column: Ints, by: Ints, columns: int, worse: np.ufunc) -> Ints:
+    """[edges, columns] an amount at its least (`worse` minimum) or most (maximum) from each edge to the next.
+
+    Or beyond that: changes for the better within a stretch count only from the next one on. `by`
+    is what it changes by at `time`, no earlier than the first edge.
+    """
+    at = np.searchsorted(edges, time, side="right") - 1
+    later = edges[at] != time
+    total = np.zeros((len(edges) + 1, columns), dtype=np.int64)
+    np.add.at(total, (at + later, column), by)
+    worst = np.cumsum(total, axis=0)[:-1]
+    np.add.at(worst, (at[later], column[later]), worse(by[later], 0))
+    return worst
 
 
 class _Counting:
@@ -62,19 +111,15 @@ class _Counting:
     so that counts tell all; the largest groups first.
     """
 
-    def __init__(self, free: Free, need: Need) -> None:
-        level = np.arange(free.nodes.shape[2])
-        states = max(len(free.slots), len(need.slots))
-        models = free.slots.shape[1]
+    def __init__(self, room: Room, need: Need) -> None:
+        models = room.slots.shape[1]
+        shape = (max(len(room.slots), len(need.slots)), models)
         self.need = need
         self.models = models
-        self.spare = np.broadcast_to((free.nodes * level).sum(axis=2), (states, models)).copy()
-        self.room = [
-            np.broadcast_to((free.nodes * (level // size)).sum(axis=2), (states, models)).copy()
-            for size in need.sizes
-        ]
-        self.slots = np.broadcast_to(free.slots, (states, models)).copy()
-        self.without_place = np.zeros(states, dtype=np.int64)
+        self.spare = np.broadcast_to(room.spare, shape).copy()
+        self.room = [np.broadcast_to(room.groups[:, :, n], shape).copy() for n in range(len(need.sizes))]
+        self.slots = np.broadcast_to(room.slots, shape).copy()
+        self.without_place = np.zeros(shape[0], dtype=np.int64)
 
     def lacking(self) -> Ints:
         need, models = self.need, self.models

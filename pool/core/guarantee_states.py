@@ -16,7 +16,7 @@ from pool.core import shares
 from pool.core.fleet import SHARINGS, USES, Bools, Fleet, Ints
 from pool.core.fleet_cards import Geometry
 from pool.core.fleet_window import Window
-from pool.core.guarantee_counts import Free
+from pool.core.guarantee_counts import Free, Room, extremes
 from pool.core.placement_room import Use, slots
 from pool.core.placement_search import Pick
 from pool.core.quota import WHOLE
@@ -243,6 +243,19 @@ class Changes:
         old = self.before >= 0
         np.add.at(nodes, (when[old], model[old], self.before[old]), -1)
         return Free(np.cumsum(nodes, axis=0), np.cumsum(slots_at, axis=0))
+
+    def least(self, edges: Ints, sizes: tuple[int, ...]) -> Room:
+        """No more than what is free at any instant of each stretch, which begin at these edges."""
+        ground = self.ground
+        models, before = max(1, ground.models), np.maximum(self.before, 0)
+        of_bin, of_place = ground.bin_model[self.bin], ground.fleet.model[self.at]
+        spare, *groups = (
+            extremes(edges, self.bin_time, of_bin, self.level // size - before // size, models, np.minimum)
+            for size in (1, *sizes)
+        )
+        none = np.zeros((*spare.shape, 0), dtype=np.int64)
+        slots_free = extremes(edges, self.time, of_place, self.slots, models, np.minimum)
+        return Room(spare, np.stack(groups, axis=2) if groups else none, slots_free)
 
     def at_times(self, times: Ints) -> tuple[Ints, Ints]:
         """[times, places] whether each is free as a whole, [times, bins] how many are; times are in order."""

@@ -8,118 +8,35 @@ decided in standing; who has to leave, in reclaim.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
 
 import numpy as np
 
 from pool.core.fleet import Bools, Fleet, Ints, micros
-from pool.core.guarantee_counts import Free, Need, lacking
+from pool.core.guarantee_claims import ANY, UNITS, Claim, Claims, Takeable, most_needed, need
+from pool.core.guarantee_counts import Free, Need, Room, divide, lacking, short_of
 from pool.core.guarantee_states import Changes, Ground, Held, held_by, stays
 from pool.core.period import Period
 from pool.core.placement_search import Pick
 from pool.core.quota import WHOLE
 
-#: In what a guarantee has to be obtainable; the codes in `Claims.unit`.
-UNITS: tuple[str, ...] = ("slots", "gpu", "node")
-#: The number of "any model" in `Claims.model`.
-ANY = -1
+__all__ = ["ANY", "UNITS", "Claim", "Claims", "Guarantees", "Takeable"]
+
 #: In more instants than this every GPU counts as open (`open_to`): each candidate is checked anyway.
 _MOST_INSTANTS = 2_000
+#: About so many stretches of time are looked at, before each instant is.
+_STRETCHES = 128
 #: So many of the instants at which little is left tell which GPUs are closed.
 _MOST_TIGHT = 200
-_SLOTS, _GPU, _NODE = range(3)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What one team's guarantee leaves unused over a time, in milli; `model` None is any.
-
-    `unit`: slots are any slices or shares; gpu a GPU with nothing on it that stays; node
-    `unit_size` such GPUs of one model on one node. What is no whole unit is claimed in the
-    next smaller one. Claims add up: of a team and its parent each names only its own part.
-    """
-
-    team: int
-    model: str | None
-    milli: int
-    period: Period
-    unit: str = "slots"
-    unit_size: int = 1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Claims:
-    """Claims in columns: `model` is a number in Fleet.models or ANY, `unit` one in UNITS; microseconds."""
-
-    team: Ints
-    model: Ints
-    unit: Ints
-    size: Ints
-    milli: Ints
-    since: Ints
-    until: Ints
-
-    @classmethod
-    def of(cls, fleet: Fleet, claims: Iterable[Claim]) -> Claims:
-        """These; one for a model of which the pool has no GPU is left out, because nothing can serve it."""
-        number: dict[str | None, int] = {name: n for n, name in enumerate(fleet.models)} | {None: ANY}
-        rows = [
-            (
-                one.team,
-                number[one.model],
-                UNITS.index(one.unit),
-                one.unit_size,
-                one.milli,
-                micros(one.period.start),
-                micros(one.period.end),
-            )
-            for one in claims
-            if one.model in number and one.milli > 0
-        ]
-        return cls(*np.array(rows, dtype=np.int64).reshape(-1, 7).T)
-
-    def but(self, team: int) -> Claims:
-        """Those of all other teams."""
-        return self._part(self.team != team)
-
-    def of_team(self, team: int) -> Claims:
-        """Those of this team alone."""
-        return self._part(self.team == team)
-
-    def within(self, start: int, end: int) -> Claims:
-        """Those at some instant of this time."""
-        return self._part((self.since < end) & (self.until > start))
-
-    def and_(self, other: Claims) -> Claims:
-        """Both."""
-        return Claims(*(np.concatenate((getattr(self, n), getattr(other, n))) for n in self.__slots__))
-
-    def _part(self, which: Bools) -> Claims:
-        return Claims(*(getattr(self, name)[which] for name in self.__slots__))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Takeable:
-    """When rows may be taken back: `which` are numbers in `fleet.on`, `since` to `until` in microseconds."""
-
-    which: Ints
-    since: Ints
-    until: Ints
-
-    @classmethod
-    def none(cls) -> Takeable:
-        nothing = np.zeros(0, dtype=np.int64)
-        return cls(nothing, nothing, nothing)
 
 
 class Guarantees:
     """The unused guarantees of others against what stays on the GPUs over one period.
 
-    First all of the period is looked at as one instant at which everything is there at once;
-    only where that does not do, each instant by itself.
+    First all of the period is looked at as one instant at which everything is there at once, then some
+    stretches of it so; only where that does not do, each instant by itself.
     """
 
     def __init__(
@@ -154,14 +71,16 @@ class Guarantees:
         return bool((lacking(self._with(mine), self._need) <= self._lacking).all())
 
     def allow_at_once(self, picks: Sequence[Pick]) -> bool:
-        """A first look, many times as fast: nothing is lacking even with all that is ever there at once.
+        """A first look, many times as fast: nothing is lacking though much is taken to be there at once.
 
         Picks of several plans may be looked at together: if all of them leave enough, so does each.
         """
         if not len(self.claims.milli) or not picks:
             return True
         mine = held_by(self.fleet, picks, self.start, self.end)
-        return not lacking(self._ground.worst(self._stays.worst.and_(mine)), self._worst_need)[0]
+        if not lacking(self._ground.worst(self._stays.worst.and_(mine)), self._worst_need)[0]:
+            return True
+        return self._allow_in_stretches(mine)
 
     def open_to(self, milli: int) -> Bools:
         """[places] where one piece that counts so much could be allowed. For `field(barred=~...)`.
@@ -180,6 +99,34 @@ class Guarantees:
         if len(self._times) > _MOST_INSTANTS:
             return found
         return self._open_over_time(milli)
+
+    # --- Stretches of time ------------------------------------------------------------
+
+    def _allow_in_stretches(self, mine: Held) -> bool:
+        """Whether nothing is lacking with the least that is free and the most that is needed of each."""
+        if not divide(self._most_needed.sizes) or short_of(self._least_free, self._most_needed).any():
+            return False
+        before, after = (one.least(self._edges, self._most_needed.sizes) for one in self._of_bins(mine))
+        return not short_of(self._least_free.and_(after, before), self._most_needed).any()
+
+    @cached_property
+    def _edges(self) -> Ints:
+        """Where stretches begin: at the instants at which most changes, and here and there between them."""
+        times = np.concatenate((self._changes.time, np.maximum(self.claims.since, self.start)))
+        instants, number = np.unique(times[times < self.end], return_counts=True)
+        if len(instants) <= _STRETCHES:
+            return np.union1d(instants, [self.start])
+        busiest = np.argpartition(number, -_STRETCHES // 2)[-_STRETCHES // 2 :]
+        between = np.linspace(0, len(instants) - 1, _STRETCHES // 2).astype(np.int64)
+        return np.unique(np.concatenate(([self.start], instants[busiest], instants[between])))
+
+    @cached_property
+    def _most_needed(self) -> Need:
+        return most_needed(self.claims, len(self.fleet.models), self._edges)
+
+    @cached_property
+    def _least_free(self) -> Room:
+        return self._changes.least(self._edges, self._most_needed.sizes)
 
     # --- Each instant by itself ---------------------------------------------------
 
@@ -202,34 +149,38 @@ class Guarantees:
     @cached_property
     def _lacking(self) -> Ints:
         """What of the claims of all finds no place as it is."""
-        return lacking(self._free, _need(self._all, len(self.fleet.models), self._times))
+        return lacking(self._free, need(self._all, len(self.fleet.models), self._times))
 
     def _with(self, mine: Held) -> Free:
-        """The states at all instants with these, too: only their bins are looked at again."""
-        ground = self._ground
-        touched = np.zeros(max(1, ground.bins), dtype=np.bool_)
-        touched[ground.bin[mine.at]] = True
-        places = np.flatnonzero(touched[ground.bin])
-        there = self._stays.exact.part(touched[ground.bin[self._stays.exact.at]])
-        before = ground.changes(there, self.start, self.end, places).free(self._times)
-        after = ground.changes(there.and_(mine), self.start, self.end, places).free(self._times)
+        """The states at all instants with these, too."""
+        before, after = (one.free(self._times) for one in self._of_bins(mine))
         return Free(
             self._free.nodes - before.nodes + after.nodes, self._free.slots - before.slots + after.slots
         )
+
+    def _of_bins(self, mine: Held) -> tuple[Changes, Changes]:
+        """The changes of the bins of these, without and with them."""
+        ground, exact = self._ground, self._stays.exact
+        touched = np.zeros(max(1, ground.bins), dtype=np.bool_)
+        touched[ground.bin[mine.at]] = True
+        places = np.flatnonzero(touched[ground.bin])
+        there = exact.part(touched[ground.bin[exact.at]])
+        before = ground.changes(there, self.start, self.end, places)
+        return before, ground.changes(there.and_(mine), self.start, self.end, places)
 
     # --- What is needed -------------------------------------------------------------
 
     @cached_property
     def _need(self) -> Need:
-        return _need(self.claims, len(self.fleet.models), self._times)
+        return need(self.claims, len(self.fleet.models), self._times)
 
     @cached_property
     def _worst_need(self) -> Need:
         """The most that is needed of everything at one instant each."""
         times = np.unique(np.concatenate(([self.start], np.maximum(self.claims.since, self.start))))
-        need = _need(self.claims, len(self.fleet.models), times)
-        most = (one.max(axis=0, keepdims=True) for one in (need.groups, need.gpus, need.slots))
-        return Need(need.sizes, *most)
+        told = need(self.claims, len(self.fleet.models), times)
+        most = (one.max(axis=0, keepdims=True) for one in (told.groups, told.gpus, told.slots))
+        return Need(told.sizes, *most)
 
     # --- Which GPUs are open ----------------------------------------------------------
 
@@ -246,7 +197,7 @@ class Guarantees:
         return found
 
 
-def _kinds(free: Free, need: Need, before: Ints, milli: int) -> Bools:
+def _kinds(free: Free, wanted: Need, before: Ints, milli: int) -> Bools:
     """[states, models, n] whether one piece may be taken of a GPU of the model.
 
     Of a whole one on a node that has n of them free; for n 0 of any other.
@@ -264,30 +215,5 @@ def _kinds(free: Free, need: Need, before: Ints, milli: int) -> Bools:
                 nodes[:, model, level] -= 1
                 nodes[:, model, level - 1] += 1
                 slots[:, model] += WHOLE
-            kinds[:, model, level] = lacking(Free(nodes, slots), need) <= before
+            kinds[:, model, level] = lacking(Free(nodes, slots), wanted) <= before
     return kinds
-
-
-def _need(claims: Claims, models: int, times: Ints) -> Need:
-    """The sum of the claims at each of these instants, which are in order and have all their changes."""
-    size = np.where(claims.unit == _NODE, np.maximum(claims.size, 1), 1)
-    groups = np.where((claims.unit == _NODE) & (size > 1), claims.milli // (size * WHOLE), 0)
-    rest = claims.milli - groups * size * WHOLE
-    gpus = np.where(claims.unit == _SLOTS, 0, rest // WHOLE)
-    slots = rest - gpus * WHOLE
-    # ANY is the last, behind the models.
-    model = np.where(claims.model == ANY, models, claims.model)
-    sizes = tuple(sorted(set(size[groups > 0].tolist()), reverse=True))
-    over = [_over_time(claims, model, np.where(size == one, groups, 0), models, times) for one in sizes]
-    stacked = np.stack(over, axis=2) if over else np.zeros((len(times), models + 1, 0), dtype=np.int64)
-    gpus, slots = (_over_time(claims, model, one, models, times) for one in (gpus, slots))
-    return Need(sizes, stacked, gpus, slots)
-
-
-def _over_time(claims: Claims, model: Ints, amount: Ints, models: int, times: Ints) -> Ints:
-    """[times, models + 1] what these amounts come to."""
-    total = np.zeros((len(times) + 1, models + 1), dtype=np.int64)
-    first = np.maximum(np.searchsorted(times, claims.since, side="right") - 1, 0)
-    np.add.at(total, (first, model), amount)
-    np.add.at(total, (np.searchsorted(times, claims.until), model), -amount)
-    return np.cumsum(total, axis=0)[:-1]
