@@ -37,29 +37,16 @@ def tell(
     times are ISO 8601 with their offset. Service accounts read no inbox and are left out.
     """
     people = {user.pk: user for user in users if user.is_active and user.kind == User.Kind.PERSON}
-    known = set(
-        OutboxMessage.objects.filter(key=_key(key), recipient__in=people).values_list("recipient", flat=True)
-    )
-    made = OutboxMessage.objects.bulk_create(
-        [
-            OutboxMessage(
-                recipient=user,
-                kind=kind,
-                key=_key(key),
-                reservation=reservation,
-                request=request,
-                data=dict(data or {}),
-                created_at=now,
-                try_at=now,
-            )
-            for pk, user in people.items()
-            if pk not in known
-        ],
-        # Another transaction may have told the same meanwhile: once is enough.
-        ignore_conflicts=True,
-        batch_size=500,
-    )
-    return len(made)
+    told = OutboxMessage.objects.filter(key=_key(key), recipient__in=people)
+    for pk in told.values_list("recipient", flat=True):
+        people.pop(pk, None)
+    subject = {"kind": kind, "key": key, "reservation": reservation, "request": request}
+    drafts = [
+        OutboxMessage(recipient=user, data=dict(data or {}), created_at=now, try_at=now, **subject)
+        for user in people.values()
+    ]
+    # Another transaction may have told the same meanwhile: once is enough.
+    return len(OutboxMessage.objects.bulk_create(drafts, ignore_conflicts=True, batch_size=500))
 
 
 def concerned(reservation: Reservation) -> list[User]:

@@ -104,27 +104,16 @@ def set_line(
     if model and not is_known(pool, model):
         raise invalid("/model", "unknown_model")
     locked = locks.pool(pool.pk)
-    line = QuotaLine.objects.filter(team=team, pool=pool, model=model).first()
-    known = 0 if line is None else line.version
-    if version is not None and version != known:
-        raise Refusal(Code.STALE, version=known, known=version)
-    before = None if line is None else _facts(line)
-    if line is None:
-        line = QuotaLine(team=team, pool=pool, model=model, version=0)
-    line.guaranteed_milli, line.cap_milli = guaranteed_milli, cap_milli
-    _put(line, conditions)
-    _check(line)
-    if guaranteed_milli > (before or {}).get("guaranteed_milli", 0):
+    line = queries.line_of(team, pool, model)
+    if version is not None and version != line.version:
+        raise Refusal(Code.STALE, version=line.version, known=version)
+    before = _facts(line) if line.pk else None
+    if _put(line, guaranteed_milli, cap_milli, conditions):
         refuse_excess(pool, queries.rules_with(pool, line), now, "/guaranteed_milli")
     if show_first:
         _refuse_promised(pool, line, now)
-    line.version += 1
-    line.save()
+    _save(line, before, actor, now)
     locks.changed(locked)
-    after = _facts(line)
-    events.record(
-        "quota.set", actor=actor, now=now, team_id=team.pk, pool_id=pool.pk, before=before, after=after
-    )
     return line
 
 
@@ -177,10 +166,22 @@ def _promised(one: Promised) -> dict[str, Any]:
     }
 
 
-def _put(line: QuotaLine, wanted: Conditions | None) -> None:
+def _put(line: QuotaLine, guaranteed_milli: int, cap_milli: int, wanted: Conditions | None) -> bool:
+    """Write it on the line, if it can stand there; whether more is guaranteed than before."""
+    raised = guaranteed_milli > line.guaranteed_milli
+    line.guaranteed_milli, line.cap_milli = guaranteed_milli, cap_milli
     for one in fields(Conditions) if wanted is not None else ():
         setattr(line, one.name, getattr(wanted, one.name))
     line.kinds = sorted(set(line.kinds))
+    _check(line)
+    return raised
+
+
+def _save(line: QuotaLine, before: dict[str, Any] | None, actor: User | None, now: datetime) -> None:
+    line.version += 1
+    line.save()
+    about = {"team_id": line.team_id, "pool_id": line.pool_id}
+    events.record("quota.set", actor=actor, now=now, before=before, after=_facts(line), **about)
 
 
 def _check(line: QuotaLine) -> None:

@@ -73,23 +73,11 @@ def submit(
     access.require(actor, Action.REQUEST_QUOTA, team)
     said = _text(justification, "/justification")
     _check_amounts(amounts, valid, now)
-    if model and not quota.is_known(pool, model):
-        raise invalid("/model", "unknown_model")
-    _check_renewal(team, pool, model, renews)
-    row = QuotaRequest.objects.create(
-        team=team,
-        pool=pool,
-        model=model,
-        guaranteed_milli=amounts.guaranteed_milli,
-        cap_milli=amounts.cap_milli,
-        memory_mib=amounts.memory_mib or None,
-        budget_milli_hours=amounts.budget_milli_hours or None,
-        valid=_range(valid),
-        justification=said,
-        requested_by=actor,
-        created_at=now,
-        renews=renews,
-    )
+    _check_line(team, pool, model, renews)
+    row = QuotaRequest(team=team, pool=pool, model=model, valid=_range(valid), justification=said)
+    row.requested_by, row.created_at, row.renews = actor, now, renews
+    _put(row, amounts)
+    row.save()
     _record(row, "requested", actor, now, None)
     others = [user for user in notices.approvers() if not queries.is_own(user, (actor,))]
     _tell(row, others, "request_submitted", now, by=actor)
@@ -326,10 +314,17 @@ def _told(grant: QuotaGrant, row: QuotaRequest) -> dict[str, Any]:
     }
 
 
+def _put(row: QuotaRequest, amounts: Amounts) -> None:
+    row.guaranteed_milli, row.cap_milli = amounts.guaranteed_milli, amounts.cap_milli
+    row.memory_mib, row.budget_milli_hours = amounts.memory_mib or None, amounts.budget_milli_hours or None
+
+
 # --- What may be asked --------------------------------------------------------
 
 
-def _check_renewal(team: Team, pool: Pool, model: str, renews: QuotaRequest | None) -> None:
+def _check_line(team: Team, pool: Pool, model: str, renews: QuotaRequest | None) -> None:
+    if model and not quota.is_known(pool, model):
+        raise invalid("/model", "unknown_model")
     if renews is None:
         return
     if (renews.team_id, renews.pool_id, renews.model) != (team.pk, pool.pk, model):
