@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pool.core.fleet import Bools, Fleet, Ints, micros
+from pool.core.fleet import NEVER, Bools, Fleet, Ints, micros
 from pool.core.guarantee_counts import Need, extremes
 from pool.core.period import Period
 from pool.core.quota import WHOLE
@@ -168,9 +168,24 @@ def most_needed(claims: Claims, models: int, edges: Ints) -> Need:
     time = np.concatenate((np.maximum(ordered.since, edges[0]), ordered.until[ends]))
     model = np.concatenate((units.model, units.model[ends]))
 
-    def highest(amount: Ints) -> Ints:
+    by = []
+    for amount in units.columns():
         before = np.where(goes_on, np.roll(amount, 1), 0)
-        by = np.concatenate((amount - before, -amount[ends]))
-        return extremes(edges, time, model, by, models + 1, np.maximum)
+        by.append(np.concatenate((amount - before, -amount[ends])))
+    return _told(units.sizes, extremes(edges, time, model, by, models + 1, np.maximum))
 
-    return _told(units.sizes, [highest(one) for one in units.columns()])
+
+def most_at_once(claims: Claims, models: int) -> Need:
+    """The most that is needed of everything, each at its own instant."""
+    units = _units(claims, models)
+    # At one instant what ends comes first, so that no sum is more than there ever is.
+    when = np.concatenate((claims.until << 1, claims.since << 1 | 1))
+    order = np.argsort(np.where(np.concatenate((claims.until, claims.since)) >= NEVER >> 1, NEVER, when))
+    model = np.concatenate((units.model, units.model))[order]
+    columns = [np.concatenate((-one, one))[order] for one in units.columns()]
+    most = np.zeros((len(columns), 1, models + 1), dtype=np.int64)
+    for number in range(models + 1):
+        mine = np.flatnonzero(model == number)
+        for n, one in enumerate(columns):
+            most[n, 0, number] = np.cumsum(one[mine]).max(initial=0)
+    return _told(units.sizes, list(most))

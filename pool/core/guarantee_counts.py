@@ -89,19 +89,27 @@ def short_of(room: Room, need: Need) -> Ints:
     return _Counting(room, need).lacking()
 
 
-def extremes(edges: Ints, time: Ints, column: Ints, by: Ints, columns: int, worse: np.ufunc) -> Ints:
-    """[edges, columns] an amount at its least (`worse` minimum) or most (maximum) from each edge to the next.
+def extremes(
+    edges: Ints, time: Ints, column: Ints, by: Sequence[Ints], columns: int, worse: np.ufunc
+) -> list[Ints]:
+    """[edges, columns] of each amount its least (`worse` minimum) or most (maximum) from edge to edge.
 
     Or beyond that: changes for the better within a stretch count only from the next one on. `by`
-    is what it changes by at `time`, no earlier than the first edge.
+    is what each changes by at `time`, no earlier than the first edge.
     """
     at = np.searchsorted(edges, time, side="right") - 1
     later = edges[at] != time
-    total = np.zeros((len(edges) + 1, columns), dtype=np.int64)
-    np.add.at(total, (at + later, column), by)
-    worst = np.cumsum(total, axis=0)[:-1]
-    np.add.at(worst, (at[later], column[later]), worse(by[later], 0))
-    return worst
+    inner = (at * columns + column)[later]
+    cell, cells = (at + later) * columns + column, len(edges) * columns
+    found = []
+    for one in by:
+        # Sums of whole numbers below 2 ** 53 are exact.
+        total = np.bincount(cell, one, cells + columns)[:cells].reshape(-1, columns)
+        worst = np.cumsum(total, axis=0) + np.bincount(inner, worse(one[later], 0), cells).reshape(
+            -1, columns
+        )
+        found.append(worst.astype(np.int64))
+    return found
 
 
 class _Counting:

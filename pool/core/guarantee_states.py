@@ -24,6 +24,8 @@ from pool.core.shares import ALL_PCT
 
 #: How often each slice is taken lies side by side in one number: bits for each, and slices that fit.
 _BITS, _SLICES = 5, 12
+#: A year fits beside the number of a place.
+_TIME_BITS = 45
 _SHARE, _WHOLE, _AUTO = (USES.index(use) for use in (Use.SHARE, Use.WHOLE, Use.AUTO))
 
 
@@ -61,8 +63,10 @@ def counted(masks: Ints, grid: Ints) -> Ints:
 def _taken(slices: Ints) -> Ints:
     """The masks of slices that are taken at least once."""
     mask = np.zeros(len(slices), dtype=np.int64)
+    some = np.flatnonzero(slices)
+    there = slices[some]
     for slot in range(_SLICES):
-        mask |= ((slices >> (_BITS * slot) & ((1 << _BITS) - 1)) != 0).astype(np.int64) << slot
+        mask[some] |= ((there >> (_BITS * slot) & ((1 << _BITS) - 1)) != 0).astype(np.int64) << slot
     return mask
 
 
@@ -203,7 +207,7 @@ class Ground:
         whole_by[new] = whole[new]
         bins = self.bin[at]
         some = (whole_by != 0) | new
-        order = np.lexsort((time[some], bins[some]))
+        order = _in_order(bins[some], time[some], start)
         bin_at, bin_time = bins[some][order], time[some][order]
         level = _running(bin_at, whole_by[some][order])
         last = _lasts(bin_at, bin_time)
@@ -249,12 +253,10 @@ class Changes:
         ground = self.ground
         models, before = max(1, ground.models), np.maximum(self.before, 0)
         of_bin, of_place = ground.bin_model[self.bin], ground.fleet.model[self.at]
-        spare, *groups = (
-            extremes(edges, self.bin_time, of_bin, self.level // size - before // size, models, np.minimum)
-            for size in (1, *sizes)
-        )
+        by = [self.level // size - before // size for size in (1, *sizes)]
+        spare, *groups = extremes(edges, self.bin_time, of_bin, by, models, np.minimum)
         none = np.zeros((*spare.shape, 0), dtype=np.int64)
-        slots_free = extremes(edges, self.time, of_place, self.slots, models, np.minimum)
+        (slots_free,) = extremes(edges, self.time, of_place, [self.slots], models, np.minimum)
         return Room(spare, np.stack(groups, axis=2) if groups else none, slots_free)
 
     def at_times(self, times: Ints) -> tuple[Ints, Ints]:
@@ -274,7 +276,7 @@ def _sums(what: Held, start: int, end: int, places: Ints) -> tuple[Ints, Ints, t
     none = np.zeros(len(places), dtype=np.int64)
     at = np.concatenate((places, what.at, what.at[ending]))
     time = np.concatenate((none + start, np.maximum(what.since, start), what.until[ending]))
-    order = np.lexsort((time, at))
+    order = _in_order(at, time, start)
     at, time = at[order], time[order]
     sums = []
     last = _lasts(at, time)
@@ -282,6 +284,15 @@ def _sums(what: Held, start: int, end: int, places: Ints) -> tuple[Ints, Ints, t
         every = np.concatenate((none, column, -column[ending]))[order]
         sums.append(_running(at, every)[last])
     return at[last], time[last], (sums[0], sums[1], sums[2], sums[3])
+
+
+def _in_order(group: Ints, time: Ints, start: int) -> Ints:
+    """By group, then time."""
+    after = time - start
+    if int(after.max(initial=0)) >= 1 << _TIME_BITS or int(group.max(initial=0)) >= 1 << (63 - _TIME_BITS):
+        return np.lexsort((time, group))
+    # Mostly runs that are in order already, of which this sort makes use.
+    return np.argsort(group << _TIME_BITS | after, kind="stable")
 
 
 def _running(group: Ints, values: Ints) -> Ints:

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from pool.core.fleet import Bools, Fleet, Ints, micros
-from pool.core.guarantee_claims import ANY, UNITS, Claim, Claims, Takeable, most_needed, need
+from pool.core.guarantee_claims import ANY, UNITS, Claim, Claims, Takeable, most_at_once, most_needed, need
 from pool.core.guarantee_counts import Free, Need, Room, divide, lacking, short_of
 from pool.core.guarantee_states import Changes, Ground, Held, held_by, stays
 from pool.core.period import Period
@@ -28,6 +28,7 @@ __all__ = ["ANY", "UNITS", "Claim", "Claims", "Guarantees", "Takeable"]
 _MOST_INSTANTS = 2_000
 #: About so many stretches of time are looked at, before each instant is.
 _STRETCHES = 128
+_SAMPLE = 4_000
 #: So many of the instants at which little is left tell which GPUs are closed.
 _MOST_TIGHT = 200
 
@@ -113,12 +114,14 @@ class Guarantees:
     def _edges(self) -> Ints:
         """Where stretches begin: at the instants at which most changes, and here and there between them."""
         times = np.concatenate((self._changes.time, np.maximum(self.claims.since, self.start)))
-        instants, number = np.unique(times[times < self.end], return_counts=True)
-        if len(instants) <= _STRETCHES:
-            return np.union1d(instants, [self.start])
-        busiest = np.argpartition(number, -_STRETCHES // 2)[-_STRETCHES // 2 :]
-        between = np.linspace(0, len(instants) - 1, _STRETCHES // 2).astype(np.int64)
-        return np.unique(np.concatenate(([self.start], instants[busiest], instants[between])))
+        times = times[times < self.end]
+        # A few thousand of them tell well enough.
+        instants, number = np.unique(times[:: max(1, len(times) // _SAMPLE)], return_counts=True)
+        if len(instants) > _STRETCHES:
+            busiest = np.argpartition(number, -_STRETCHES // 2)[-_STRETCHES // 2 :]
+            between = np.linspace(0, len(instants) - 1, _STRETCHES // 2).astype(np.int64)
+            instants = instants[np.concatenate((busiest, between))]
+        return np.union1d(instants, [self.start])
 
     @cached_property
     def _most_needed(self) -> Need:
@@ -176,11 +179,7 @@ class Guarantees:
 
     @cached_property
     def _worst_need(self) -> Need:
-        """The most that is needed of everything at one instant each."""
-        times = np.unique(np.concatenate(([self.start], np.maximum(self.claims.since, self.start))))
-        told = need(self.claims, len(self.fleet.models), times)
-        most = (one.max(axis=0, keepdims=True) for one in (told.groups, told.gpus, told.slots))
-        return Need(told.sizes, *most)
+        return most_at_once(self.claims, len(self.fleet.models))
 
     # --- Which GPUs are open ----------------------------------------------------------
 
