@@ -138,7 +138,7 @@ def _firsts(group: Ints) -> Bools:
 
 def _ordered(group: Ints, time: Ints, number: int) -> Ints:
     """By group, then time: one number holds both where there is room, which sorts much faster than two."""
-    if number == 1:
+    if number <= 1:
         return np.argsort(time)
     low = int(time.min())
     bits = (int(time.max()) - low).bit_length()

@@ -222,6 +222,16 @@ class Slow:
                 took = min(rest[one], room[model])
                 rest[one], room[model] = rest[one] - took, room[model] - took
 
+    def unused(self, team: int) -> dict[str | None, int]:
+        """What of the guarantee to its own work the team does not use, on each line."""
+        left: dict[str | None, int] = {model: self.own(team, model) for model in (*MODELS, None)}
+        for one in self.work:
+            if one.team == team:
+                took = min(one.milli, left[one.model])
+                left[one.model] -= took
+                left[None] = max(0, left[None] - (one.milli - took))
+        return {model: milli for model, milli in left.items() if milli and self.has(team, model)}
+
     # What is lent.
 
     def used(self, team: int, model: str) -> int:
@@ -273,7 +283,6 @@ def verdict(world: World, wanted: Booking) -> str | None:
         as_work(wanted, model, milli, n) for n, (model, milli) in enumerate(sorted(wanted.charges.items()))
     ]
     then = [Slow(replace(world, work=(*world.work, *new)), hour) for hour in hours]
-    stays = new[0].stays
     # What stays goes first whatever its age, and never pushes out what was there and stays.
     firm = [[own_borrowed(one, wanted.team, firm=True) for one in many] for many in (now, then)]
     if new[0].stays and any(after > before for before, after in zip(*firm, strict=True)):
@@ -317,12 +326,15 @@ def a_world(seed: int) -> World:
     teams = list(range(1, dice.randint(2, 7)))
     parents = {team: dice.choice([None, *range(1, team)]) if dice.random() < 0.6 else None for team in teams}
     lines = [a_line(dice, team, model) for team in teams for model in some(dice, (None, *MODELS))]
-    grants = [
-        grant(dice.choice(teams), amount := dice.choice([0, 500, 1000]), amount + dice.choice([0, 1000]), *hours(dice), dice.choice([None, *MODELS]))
-        for _ in range(dice.choice([0, 0, 1, 3]))
-    ]  # fmt: skip
+    grants = [a_grant(dice, teams) for _ in range(dice.choice([0, 0, 1, 3]))]
     work = [a_work(dice, number, teams) for number in range(1, dice.randint(1, 14))]
     return World(tuple(lines), tuple(work), tuple(grants), parents)
+
+
+def a_grant(dice: random.Random, teams: Sequence[int]) -> Grant:
+    amount = dice.choice([0, 500, 1000])
+    cap = amount + dice.choice([0, 1000])
+    return grant(dice.choice(teams), amount, cap, *hours(dice), dice.choice([None, *MODELS]))
 
 
 def a_line(dice: random.Random, team: int, model: str | None) -> Line:
