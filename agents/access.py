@@ -58,8 +58,11 @@ class Access:
         refusals: list[DriverRefusal] = []
         slices: dict[str, Slice] = {}
         closed = Closed(minor=devices.minor_of(self._place, gpu)) if layout.access == "unix" else None
-        for held in layout.held if layout.access != "advisory" else ():
+        for held in layout.held:
             try:
+                if layout.access == "advisory":
+                    self._channel(held)
+                    continue
                 nodes = self._nodes(gpu, held)
                 if layout.access == "cdi":
                     slices[held.allocation] = self._slice(gpu, layout, held, nodes, environment)
@@ -76,13 +79,21 @@ class Access:
     def _nodes(self, gpu: Gpu, held: Held) -> tuple[Node, ...]:
         """The device files that this holder needs, and no other's."""
         minor = devices.minor_of(self._place, gpu)
-        common = (*devices.of_everybody(self._place), devices.of_card(self._place, minor))
+        common = (
+            *devices.of_everybody(self._place),
+            devices.of_card(self._place, minor),
+            *self._channel(held),
+        )
         if held.profile_id is None:
             return common
         one = next((one for one in gpu.instances or () if span_of(one) == span_of(held)), None)
         if one is None:
             raise DriverRefusal("access", None, f"the instance at {held.start} is not there")
         return (*common, *devices.of_instance(self._place, minor, one))
+
+    def _channel(self, held: Held) -> tuple[Node, ...]:
+        """Of GPUs on several nodes; the file has to be there also where nothing is enforced."""
+        return () if held.imex is None else (devices.of_imex(self._place, held.imex),)
 
     def _slice(
         self,

@@ -6,7 +6,9 @@ has one too. Not here: who may use them (access, access_unix, cdi).
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,9 @@ from agents.place import Place
 _CONTROL_MINOR = 255
 #: The driver's name in /proc/devices: the older one first.
 _DRIVER = ("nvidia-frontend", "nvidia")
-_UVM, _CAPS = "nvidia-uvm", "nvidia-caps"
+_UVM, _CAPS, _IMEX = "nvidia-uvm", "nvidia-caps", "nvidia-caps-imex-channels"
+#: As NVIDIA's IMEX guide makes them; who may open one is the control group's affair.
+_MODE = 0o666
 _CARD = re.compile(r"nvidia(\d+)")
 
 
@@ -78,6 +82,39 @@ def of_instance(place: Place, minor: int, one: Instance) -> tuple[Node, ...]:
             instance = name.replace(f"gpu{minor}/", f"gpu{minor}/mig/")
             _load(place, "-f", f"/proc/driver/nvidia/capabilities/{instance}")
     return found
+
+
+def of_imex(place: Place, channel: int) -> Node:
+    """By which a booking's GPUs on several nodes share memory (NVIDIA IMEX guide, "IMEX channels").
+
+    The driver makes no file for it, and none outlives a boot, so it is made here where it is missing.
+    """
+    major = _majors(place).get(_IMEX)
+    if major is None:
+        raise DriverRefusal("access", None, "the driver has no IMEX channels")
+    node = Node(f"/dev/{_IMEX}/channel{channel}", major, channel)
+    try:
+        _make(place, node)
+    except OSError as error:
+        raise DriverRefusal("access", None, f"{node.path} was not made: {error}") from error
+    return node
+
+
+def _make(place: Place, node: Node) -> None:
+    path = place.root / node.path[1:]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not place.real:
+        path.touch()
+        return
+    device = os.makedev(node.major, node.minor)
+    with suppress(FileNotFoundError):
+        there = path.lstat()
+        if stat.S_ISCHR(there.st_mode) and there.st_rdev == device:
+            return
+        # Loaded anew, the driver has another number.
+        path.unlink()
+    os.mknod(path, stat.S_IFCHR | _MODE, device)
+    path.chmod(_MODE)
 
 
 def minor_of(place: Place, gpu: Gpu) -> int:

@@ -18,6 +18,7 @@ _DEVICES = """Character devices:
 195 nvidiactl
 234 nvidia-caps
 235 nvidia-uvm
+236 nvidia-caps-imex-channels
 
 Block devices:
 259 blkext

@@ -23,9 +23,11 @@ LIBRARY = "hami/libvgpu.so"
 PRELOAD = "hami/ld.so.preload"
 #: HAMi-core's processes take turns by this file, on every machine.
 LOCKS = "/tmp/vgpulock"  # noqa: S108
+#: Where the files of IMEX channels are (NVIDIA IMEX guide).
+CHANNELS = "/dev/nvidia-caps-imex-channels"
 
-#: Setting one of these gets at a GPU that was not handed out.
-_AIMS = ("NVIDIA_VISIBLE_DEVICES",)
+#: Setting one of these gets at a GPU, or at memory on another node, that was not handed out.
+_AIMS = ("NVIDIA_IMEX_CHANNELS", "NVIDIA_VISIBLE_DEVICES")
 #: Setting one of these undoes a share's limits; `*` ends a prefix.
 _UNDO: dict[Sharing, tuple[str, ...]] = {
     "mps": ("CUDA_MPS_*",),
@@ -53,7 +55,10 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One allocation on one GPU: the whole GPU, an instance (`mig_uuid`), or a `share` kept by `sharing`."""
+    """One allocation on one GPU: the whole GPU, an instance (`mig_uuid`), or a `share` kept by `sharing`.
+
+    `imex`: the channel by which the booking's GPUs on several nodes share memory.
+    """
 
     allocation: str
     reservation: str
@@ -62,6 +67,7 @@ class Part:
     share: Share | None = None
     sharing: Sharing | None = None
     multi_user: bool = False
+    imex: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,7 @@ class Connect:
     `environment` are the lines for a program on the node itself, `docker` is the
     command for a container, `devices` are the CDI devices in it. `enforced`: others
     cannot get at the slice by ignoring this; `limited`: nor can the holder get more.
+    `channel` is the file of its IMEX channel, the same on each of its nodes; "" without one.
     """
 
     allocations: tuple[str, ...]
@@ -82,6 +89,7 @@ class Connect:
     docker: str
     devices: tuple[str, ...]
     denied: tuple[str, ...]
+    channel: str = ""
 
 
 def isolation(part: Part) -> Isolation:
@@ -130,6 +138,11 @@ def cache(allocation: str, run: str = RUN) -> str:
     return f"{run}/hami/{allocation}"
 
 
+def channel(part: Part) -> dict[str, str]:
+    """By what NVIDIA's container toolkit hands in the IMEX channel; a CDI device has it already."""
+    return {} if part.imex is None else {"NVIDIA_IMEX_CHANNELS": str(part.imex)}
+
+
 def marks(part: Part) -> dict[str, str]:
     """What says for whom a process runs."""
     return {"GPUPOOL_RESERVATION": part.reservation, "GPUPOOL_ALLOCATION": part.allocation}
@@ -168,10 +181,16 @@ def _connect(parts: Sequence[Part], access: Access, run: str) -> Connect:
         access=access,
         enforced=access != "advisory",
         limited=first.sharing != "timeslice" or first.share is None,
-        environment=(("CUDA_VISIBLE_DEVICES", visible), *kept.items(), *marks(first).items()),
+        environment=(
+            ("CUDA_VISIBLE_DEVICES", visible),
+            *kept.items(),
+            *channel(first).items(),
+            *marks(first).items(),
+        ),
         docker=_docker(parts, access, kept, run),
         devices=devices if access == "cdi" else (),
         denied=denied(parts),
+        channel="" if first.imex is None else f"{CHANNELS}/channel{first.imex}",
     )
 
 
@@ -186,7 +205,7 @@ def _docker(parts: Sequence[Part], access: Access, kept: dict[str, str], run: st
         words += ["-v", option]
     if parts[0].sharing == "mps":
         words.append("--ipc=host")  # clients and server meet in shared memory
-    for name, value in {**kept, **marks(parts[0])}.items():
+    for name, value in {**kept, **channel(parts[0]), **marks(parts[0])}.items():
         words += ["-e", f"{name}={value}"]
     return shlex.join(["docker", "run", *words, "IMAGE"])
 

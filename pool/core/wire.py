@@ -57,6 +57,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     and size = grid. `users` are the accounts on the node whose processes are
     this holder's. `adopt`: an instance that is there already becomes ours.
     `phase` checkpoint: it is to be taken back soon, and its processes get `signal`, once.
+    `imex` is the channel by which its GPUs share memory with its GPUs on other nodes.
     """
 
     allocation: str
@@ -72,6 +73,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     users: tuple[str, ...] = ()
     adopt: bool = False
     signal: str = ""
+    imex: int | None = None
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):

@@ -180,13 +180,6 @@ def outages(reservation: Reservation) -> list[OutageView]:
     ]
 
 
-def ahead(reservation: Reservation) -> int:
-    """How many wait in its pool before it."""
-    order, rows = reservation.waiting_order or 0, Reservation.objects.filter(state=State.WAITING)
-    before = Q(waiting_order__lt=order) | Q(waiting_order=order, pk__lt=reservation.pk)
-    return rows.filter(before, pool=reservation.pool_id).count()
-
-
 def as_resource(row: Reservation) -> ReservationView:
     """What doors show of a row that came from `visible_to`."""
     allocations = list(row.allocations.all())
@@ -369,6 +362,7 @@ def _part(one: Allocation, row: Reservation) -> connect.Part:
         share=share,
         sharing=cast(wire.Sharing, one.gpu.sharing) if share is not None and one.gpu.sharing else None,
         multi_user=row.pool.mps_multi_user,
+        imex=row.imex_channel,
     )
 
 
@@ -376,4 +370,4 @@ def _env(part: connect.Part) -> dict[str, str]:
     """For a program on the node or in a container; the node hands out no more than this names."""
     device = part.mig_uuid or part.gpu
     own = {"CUDA_VISIBLE_DEVICES": device, "NVIDIA_VISIBLE_DEVICES": device}
-    return own | connect.limits(part) | connect.marks(part)
+    return own | connect.limits(part) | connect.channel(part) | connect.marks(part)

@@ -150,6 +150,7 @@ def _held(row: Allocation, now: datetime) -> wire.Held:
         adopt=row.adopted,
         phase="checkpoint" if warned else "run",
         signal=booked.preempt_signal if warned else "",
+        imex=booked.imex_channel,
     )
 
 

@@ -51,7 +51,7 @@ def write(wish: Wish, pool: Pool, plan: Plan, *, reclaiming: bool = False) -> Re
         charge_milli=milli,
         hold_until=wish.hold_until,
         approve_by=approve_by,
-        imex_channel=_channel(wish, pool, plan),
+        imex_channel=channel_of(pool, plan, wish.wanted),
         visibility=wish.visibility,
         restartable=wish.restartable,
         **terms(wish),
@@ -87,18 +87,21 @@ def terms(wish: Wish) -> dict[str, Any]:
     }
 
 
-def _channel(wish: Wish, pool: Pool, plan: Plan) -> int | None:
-    """The IMEX channel by which GPUs on several nodes share memory, nobody else's meanwhile; else None."""
-    ask = wish.wanted.ask
+def channel_of(pool: Pool, plan: Plan, wanted: Wanted, own: UUID | None = None) -> int | None:
+    """The IMEX channel by which GPUs on several nodes share memory; None where no GPU needs one.
+
+    Nobody else's in the pool, whenever that holds: either may be extended, or take longer to end.
+    `own` is the reservation itself, where it has a row.
+    """
+    ask = wanted.ask
     if not isinstance(ask, GpuAsk) or not ask.same_nvlink_domain:
         return None
     ids = [pick.gpu_id for pick in plan.picks]
     if Gpu.objects.filter(pk__in=ids).values("node_id").distinct().count() < 2:
         return None
-    others = Reservation.objects.filter(
-        pool=pool, state__in=HOLDING, imex_channel__isnull=False, period__overlap=_range(wish.wanted.blocked)
-    )
-    return channel([one for one in others.values_list("imex_channel", flat=True) if one is not None])
+    others = Reservation.objects.filter(pool=pool, state__in=HOLDING, imex_channel__isnull=False)
+    taken = others.exclude(pk=own).values_list("imex_channel", flat=True)
+    return channel([one for one in taken if one is not None])
 
 
 def _approve_by(wish: Wish, pool: Pool, milli: int) -> datetime | None:

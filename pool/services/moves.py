@@ -134,7 +134,8 @@ def _wanted(wish: For, pool: Pool, team: Team, now: datetime) -> Wanted:
     check_class(wish.ask, wish.klass)
     period = wishes.period_of(wish.start, wish.end, wish.duration, now)
     owner = _owner(team, wish.owner) if wish.owner else None
-    account = wishes.account(owner, team) if owner else team.posix_name or None
+    # Without an owner it is somebody of the team: of a server of one user nothing can be promised.
+    account = wishes.account(owner, team) if owner else team.posix_name or f"team:{team.pk}"
     return Wanted(
         wish.ask,
         period,

@@ -276,8 +276,9 @@ def _replace(
     Allocation.objects.filter(pk__in=[one.pk for one in slices if one.wanted_at is None]).delete()
     rows = grants.allocate(row, plan, wanted, wanted_at=None)
     row.charge_milli = sum(one.charge_milli for one in rows)
+    row.imex_channel = grants.channel_of(row.pool, plan, wanted, own=row.pk)
     row.version += 1
-    row.save(update_fields=["charge_milli", "version"])
+    row.save(update_fields=["charge_milli", "imex_channel", "version"])
     events.record(
         "reservation.moved",
         actor=None,

@@ -46,10 +46,14 @@ def give(pool: Pool, row: Reservation, plan: Plan, turn: Turn, now: datetime) ->
     row.ask = ask_json(turn.wanted.ask)
     row.period = TimestamptzRange(turn.wanted.period.start, turn.wanted.period.end)
     row.charge_milli = sum(one.charge_milli for one in slices)
+    row.imex_channel = grants.channel_of(pool, plan, turn.wanted, own=row.pk)
     row.waiting_order = None
     row.hold_until, row.from_wait = turn.hold_until, turn.hold_until is not None
     row.save(
-        update_fields=["ask", "period", "charge_milli", "waiting_order", "hold_until", "from_wait"],
+        update_fields=[
+            *("ask", "period", "charge_milli", "imex_channel"),
+            *("waiting_order", "hold_until", "from_wait"),
+        ],
     )
     events.record(
         "reservation.placed",

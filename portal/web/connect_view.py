@@ -32,7 +32,8 @@ class Command:
 class Way:
     """One thing that a program can use: a slice, a share, or all whole GPUs of the node.
 
-    Not `limited`: nothing keeps it to its share. `denied` variables must not be set.
+    Not `limited`: nothing keeps it to its share. `denied` variables must not be set. `channel` is the
+    file of its IMEX channel.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Way:
     shell: Command
     docker: Command
     denied: tuple[str, ...]
+    channel: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ def _way(key: str, found: core.Connect, views: dict[str, AllocationView]) -> Way
         shell=Command(f"shell-{key}", "", lines),
         docker=Command(f"docker-{key}", "", found.docker),
         denied=found.denied,
+        channel=found.channel,
     )
 
 

@@ -93,6 +93,36 @@ class TestOffered:
         assert Access(Place(tmp_path, real=True)).offered() == ("advisory",)
 
 
+class TestChannel:
+    """A booking over several nodes of one NVLink domain has an IMEX channel on each of them."""
+
+    LINKED = msgspec.structs.replace(whole("w"), imex=5, users=("daemon",))
+    PATH = "/dev/nvidia-caps-imex-channels/channel5"
+
+    def test_a_container_gets_it_with_its_gpu(self, bench: Bench) -> None:
+        bench.bring(self.LINKED, uuid=bench.plain)
+        assert self.PATH in paths(bench.edits("w"))
+        bench.bring(whole("v"), uuid=bench.plain)
+        assert self.PATH not in paths(bench.edits("v"))
+
+    def test_an_account_may_open_it(self, bench: Bench) -> None:
+        systemd.install(bench.place.root)
+        bench.bring(self.LINKED, way="unix", uuid=bench.plain)
+        assert self.PATH in systemd.may_open(bench.place.root, ALICE)
+        assert self.PATH not in systemd.may_open(bench.place.root, BOB)
+
+    def test_where_nothing_is_enforced_it_is_there_too(self, bench: Bench) -> None:
+        assert not bench.bring(self.LINKED, way="advisory", uuid=bench.plain)
+        assert (bench.place.root / self.PATH[1:]).exists()
+        assert bench.documents() == 0
+
+    def test_a_driver_without_channels_is_a_refusal(self, bench: Bench) -> None:
+        table = bench.place.root / "proc/devices"
+        table.write_text(table.read_text().replace("nvidia-caps-imex-channels", "other"))
+        with pytest.raises(DriverRefusal, match="no IMEX channels"):
+            bench.bring(self.LINKED, uuid=bench.plain)
+
+
 def test_advice_writes_nothing(bench: Bench) -> None:
     assert not bench.bring(A, B, way="advisory")
     assert bench.documents() == 0

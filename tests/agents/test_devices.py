@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -118,3 +120,45 @@ def test_a_machine_is_laid_out_once(place: Place) -> None:
     (place.root / "proc/devices").write_text("Character devices:\n")
     simulator_devices.lay_out(place.root, 4)
     assert (place.root / "proc/devices").read_text() == "Character devices:\n"
+
+
+def test_an_imex_channel_is_made_where_it_is_missing(place: Place) -> None:
+    """On a simulated machine an empty file stands for the device."""
+    node = devices.of_imex(place, 7)
+    assert node == Node("/dev/nvidia-caps-imex-channels/channel7", 236, 7)
+    assert (place.root / node.path[1:]).exists()
+    assert devices.of_imex(place, 7) == node
+
+
+def test_a_driver_without_imex_channels_says_so(place: Place) -> None:
+    table = place.root / "proc/devices"
+    table.write_text(table.read_text().replace("236 nvidia-caps-imex-channels\n", ""))
+    with pytest.raises(DriverRefusal, match="no IMEX channels") as refusal:
+        devices.of_imex(place, 0)
+    assert refusal.value.code == "access"
+
+
+def test_on_a_real_machine_it_is_a_device_of_the_drivers_number(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, int, int]] = []
+
+    def mknod(path: Path, mode: int, device: int) -> None:
+        made.append((path.name, mode, device))
+        path.touch()
+
+    monkeypatch.setattr(devices.os, "mknod", mknod)
+    monkeypatch.setattr(Place, "root", property(lambda self: self.folder / "root"))
+    real = Place(place.folder, real=True)
+    devices.of_imex(real, 3)
+    assert made == [("channel3", stat.S_IFCHR | 0o666, os.makedev(236, 3))]
+    # What is there but is not this device is made anew.
+    devices.of_imex(real, 3)
+    assert len(made) == 2
+    assert stat.S_IMODE((real.root / "dev/nvidia-caps-imex-channels/channel3").stat().st_mode) == 0o666
+
+
+def test_where_it_cannot_be_made_the_refusal_names_it(place: Place) -> None:
+    (place.root / "dev/nvidia-caps-imex-channels").touch()
+    with pytest.raises(DriverRefusal, match="channel1 was not made"):
+        devices.of_imex(place, 1)

@@ -74,7 +74,7 @@ class TestDenied:
         assert "CUDA_MPS_*" in denied([MPS])
 
     def test_an_instance_has_no_limit_that_could_be_undone(self) -> None:
-        assert denied([MIG]) == ("NVIDIA_VISIBLE_DEVICES",)
+        assert denied([MIG]) == ("NVIDIA_IMEX_CHANNELS", "NVIDIA_VISIBLE_DEVICES")
 
     def test_a_prefix_covers_its_variables(self) -> None:
         assert undoes("CUDA_DEVICE_MEMORY_LIMIT", "hami")
@@ -124,3 +124,22 @@ class TestConnect:
 
     def test_nothing_held_is_nothing_to_connect_to(self) -> None:
         assert connect([], "advisory") == ()
+
+
+class TestChannel:
+    def test_gpus_of_several_nodes_name_their_channel(self) -> None:
+        (one,) = connect(
+            [replace(WHOLE, imex=7), replace(WHOLE, allocation="a-2", gpu=OTHER, imex=7)], "unix"
+        )
+        assert one.channel == "/dev/nvidia-caps-imex-channels/channel7"
+        assert ("NVIDIA_IMEX_CHANNELS", "7") in one.environment
+        assert "-e NVIDIA_IMEX_CHANNELS=7" in one.docker
+
+    def test_a_cdi_device_has_it_already(self) -> None:
+        (one,) = connect([replace(WHOLE, imex=7)], "cdi")
+        assert "IMEX" not in one.docker
+
+    def test_without_one_nothing_is_said_of_it(self) -> None:
+        (one,) = connect([WHOLE], "advisory")
+        assert one.channel == ""
+        assert "IMEX" not in one.docker + str(one.environment)

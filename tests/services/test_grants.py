@@ -10,7 +10,9 @@ from pool.core.errors import Code
 from pool.core.placement import SWITCH
 from pool.core.shapes import GpuAsk, MigAsk, Spread
 from pool.models import Allocation, Command, Event, Gpu, GpuState, Node, Pool
-from tests.scene import H100, HALF, NOON, WHOLE, Scene, add_node, hours, make_scene, refused
+from pool.services import commands, lanes, reservations
+from tests.scene import H100, HALF, NOON, WHOLE, Scene, add_node, hours, make_scene, refused, settle
+from tests.services.test_waitlist import join
 
 pytestmark = pytest.mark.django_db
 
@@ -113,8 +115,11 @@ def test_each_reservation_over_several_nodes_of_a_domain_has_a_channel_of_its_ow
     linked = GpuAsk(count=4, same_nvlink_domain=True)
     across = [scene.book(GpuAsk(count=2, same_nvlink_domain=True, spread=Spread.NODE)) for _ in range(2)]
     assert [one.imex_channel for one in across] == [0, 1]
+    # Either of the first two may still be extended into its time.
     later = scene.book(GpuAsk(count=5, same_nvlink_domain=True), start=NOON + hours(5))
-    assert later.imex_channel == 0
+    assert later.imex_channel == 2
+    reservations.release(actor=scene.lena, reservation_id=later.pk, now=NOON)
+    assert scene.book(GpuAsk(count=5, same_nvlink_domain=True), start=NOON + hours(5)).imex_channel == 2
     assert scene.book(linked, start=NOON + hours(9)).imex_channel is None
 
 
@@ -140,3 +145,36 @@ def test_the_next_booking_of_an_owner_goes_on_where_the_last_one_ends(scene: Sce
     (was,) = Allocation.objects.filter(reservation=first)
     (goes_on,) = Allocation.objects.filter(reservation=scene.book(start=NOON + hours(2)))
     assert (goes_on.gpu_id, goes_on.span) == (was.gpu_id, was.span)
+
+
+def two_linked_nodes() -> Scene:
+    scene = make_scene()
+    for name in ("a", "b"):
+        add_node(scene.pool, name, mig_gpus=0, whole_gpus=2)
+    Node.objects.update(imex="READY")
+    Gpu.objects.update(fabric_cluster="c0ffee00-0000-0000-0000-000000000001", fabric_clique=1)
+    return scene
+
+
+ACROSS = GpuAsk(count=3, same_nvlink_domain=True)
+
+
+def test_the_nodes_are_told_of_the_channel() -> None:
+    scene = two_linked_nodes()
+    scene.book(ACROSS)
+    gpus = list(Gpu.objects.select_related("node"))
+    told = [held.imex for layout in commands.layouts(gpus, NOON).values() for held in layout.held]
+    assert told == [0, 0, 0]
+
+
+def test_one_that_waited_gets_a_channel_with_its_places() -> None:
+    scene = two_linked_nodes()
+    busy = scene.book(GpuAsk(count=4), actor=scene.sam, team="speech")
+    waiting = join(scene, ask=ACROSS)
+    assert waiting.imex_channel is None
+    reservations.release(actor=scene.sam, reservation_id=busy.pk, now=NOON)
+    for gpu in Gpu.objects.select_related("node"):
+        settle(scene.pool, gpu)
+    lanes.due(now=NOON)
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.imex_channel) == ("starting", 0)
