@@ -110,6 +110,9 @@ class _Several:
         self.standing[spots.place[order[::-1]]] = np.arange(len(order))[::-1]
         self.by_place = np.argsort(spots.place, kind="stable")
         self._places = spots.place[self.by_place]
+        #: [places] the first spot of each; only those with room are looked at.
+        self._spot = np.zeros(len(self.field.count), dtype=np.int64)
+        self._spot[self._places[::-1]] = self.by_place[::-1]
         self._losses: dict[int, Ints] = {}
 
     def candidates(self) -> Iterator[Candidate]:
@@ -220,9 +223,9 @@ class _Several:
         """These GPUs by node and model."""
         stand, fleet = self._stand, self.field.fleet
         rows: dict[int, list[int]] = {}
-        row_of = dict(zip(stand.places.tolist(), stand.row.tolist(), strict=True))
-        for place in places.tolist():
-            rows.setdefault(row_of[place], []).append(place)
+        at = stand.row[np.searchsorted(stand.places, places)]
+        for row, place in zip(at.tolist(), places.tolist(), strict=True):
+            rows.setdefault(row, []).append(place)
         cell = self.field.reach.cell
         return [
             Unit(
@@ -236,10 +239,20 @@ class _Several:
         ]
 
     def _whole_seat(self, place: int) -> Seat:
-        seat, n = self._seat(place), self._spots_of(place)[0]
-        gaps = float(self.spots.gaps[n])
-        extra = seat.extra + round(gaps / STEP)
-        return replace(seat, first={seat.mask(0): round(gaps * WHOLE)}, extra=extra)
+        """As `_seat`, of a whole GPU, which has one spot only."""
+        field, spots, n = self.field, self.spots, int(self._spot[place])
+        gaps, mask = float(spots.gaps[n]), as_mask(spots.mask[n])
+        return Seat(
+            gpu=field.fleet.bare(place),
+            profile=None,
+            portion=None,
+            free=0,
+            slots=(),
+            count=int(field.count[place]),
+            first={mask: round(gaps * WHOLE)},
+            extra=round(float(spots.pressure[n] + spots.mode[n]) / STEP) + round(gaps / STEP),
+            stays=frozenset((mask,)) if spots.stays[n] > 0 else frozenset(),
+        )
 
     def _loss_of(self, row: int) -> Callable[[int], int]:
         def loss(pieces: int) -> int:
@@ -253,7 +266,7 @@ class _Several:
     def _candidate(self, plan: Plan) -> Candidate:
         places = sorted(plan.places, key=lambda place: (place[0].order, place[1]))
         at = [(self.field.fleet.places[seat.gpu.id], seat, start) for seat, start in places]
-        first = np.array([self._spots_of(place)[0] for place, _, _ in at])
+        first = self._spot[[place for place, _, _ in at]]
         top = self.spots.why(first)
         total = round(plan.cost * STEP * WHOLE)
         why = Why(

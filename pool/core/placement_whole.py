@@ -33,14 +33,13 @@ class Unit:
     def taken(self, wanted: int, worn: Worn) -> list[Seat]:
         """Which of them: where the owner is, where no earlier plan was, where gaps are small; well linked."""
 
-        def key(n: int) -> tuple[bool, int, int]:
-            seat = self.seats[n]
-            return (not seat.stays, worn.get((seat.gpu.id, 0), 0), next(iter(seat.first.values())))
-
-        ranked = sorted(range(len(self.seats)), key=key)
-        last = key(ranked[wanted - 1])
-        sure = [n for n in ranked if key(n) < last]
-        equal = sorted(n for n in ranked if key(n) == last)
+        keys = [
+            (not seat.stays, worn.get((seat.gpu.id, 0), 0), next(iter(seat.first.values())))
+            for seat in self.seats
+        ]
+        last = sorted(keys)[wanted - 1]
+        sure = [n for n, key in enumerate(keys) if key < last]
+        equal = [n for n, key in enumerate(keys) if key == last]
         choice = linked([self.cards[n] for n in equal], wanted - len(sure))
         return [self.seats[n] for n in sorted((*sure, *(equal[i] for i in choice)))]
 
