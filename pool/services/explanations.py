@@ -15,7 +15,7 @@ from pool.core import standing as stands
 from pool.core.errors import Refusal
 from pool.core.period import Period
 from pool.core.serving import serving
-from pool.core.states import HOLDING, Reason, State
+from pool.core.states import Reason, State
 from pool.models import Reservation
 from pool.queries import explanations as queries
 from pool.queries import fleets, snapshot, standing, teams, waiting
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _INSTANT = timedelta(microseconds=1)
 #: Words of the line (waitline.Left) that say that somebody else comes first.
 _BEHIND = frozenset({"behind", "strict"})
+#: Of these it is told whether they may be taken back; of what is on its way or over, what happened.
+_GRANTED = frozenset({State.HELD, State.SCHEDULED, State.ACTIVE, State.PAUSED})
 
 
 class Rule(StrEnum):
@@ -97,7 +99,7 @@ def explain(*, user: User, row: Reservation, now: datetime) -> Explanation:
         return replace(told, rule=Rule.APPROVAL, numbers={"approve_by": until})
     if row.recall_at is not None or row.state_reason == Reason.RECLAIMED:
         return _recalled(told, user, row)
-    if row.state in HOLDING:
+    if row.state in _GRANTED:
         return _held(told, row, now)
     return told
 

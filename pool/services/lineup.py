@@ -20,7 +20,7 @@ from pool.core.period import Period
 from pool.core.placement import Candidate
 from pool.core.waitline import ESTIMATED, Decision, Given, Waiting
 from pool.models import Pool, Reservation
-from pool.queries import fairness, fleets, mixes, standing
+from pool.queries import fairness, fleets, mixes, snapshot, standing
 from pool.queries import waiting as queries
 from pool.queries.snapshot import Snapshot
 from pool.services import plans, wishes
@@ -28,7 +28,10 @@ from pool.services.plans import NoRoom, Plan
 
 __all__ = ["ESTIMATED", "Lineup", "Place", "decide", "places", "places_of"]
 
+#: How long the places in a line are kept while nothing changes.
+KEPT = timedelta(minutes=1)
 _INSTANT = timedelta(microseconds=1)
+_places: dict[int, tuple[tuple[int, int], Mapping[UUID, Place]]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +77,17 @@ def decide(
 
 
 def places(pool: Pool, now: datetime) -> Mapping[UUID, Place]:
-    """Where each of those who wait stands; what comes next is at its place, too."""
-    lineup = decide(pool, now, estimates=ESTIMATED)
-    return places_of(lineup) if lineup else {}
+    """Where each of those who wait stands; what comes next is at its place, too.
+
+    Kept for a minute, as long as the pool stays as it is: many look, and each look takes a search.
+    """
+    change = snapshot.change_of(pool.pk)
+    key = change, int(now.timestamp() // KEPT.total_seconds())
+    known = _places.get(pool.pk)
+    if known is None or known[0] != key:
+        lineup = decide(pool, now, estimates=ESTIMATED)
+        known = _places[pool.pk] = key, places_of(lineup) if lineup else {}
+    return known[1]
 
 
 def places_of(lineup: Lineup) -> Mapping[UUID, Place]:

@@ -24,7 +24,7 @@ from pool.services import reservations, wishes
 from pool.services.plans import Wanted
 from portal.errors import Problem, problem
 from portal.htmx import PageRequest, render
-from portal.web import keys, offers, words
+from portal.web import keys, offers, waiting, words
 from portal.web import room as rooms
 from portal.web.forms import BookForm, Choices, Offered, summary
 from portal.web.frame import done, page
@@ -52,9 +52,8 @@ def book(request: PageRequest) -> HttpResponse:
         return _page(request, form, summary(form))
     if request.POST.get("offers"):
         return _page(request, form, times=offers.times(request, form))
-    chosen = request.POST.get("hold", "")
     try:
-        made = offers.hold(request, form, chosen) if chosen else _book(request, form)
+        made, said = _made(request, form)
     except Refusal as refusal:
         if refusal.code in (Code.FORBIDDEN, Code.NOT_FOUND):
             raise
@@ -62,8 +61,18 @@ def book(request: PageRequest) -> HttpResponse:
         form.refuse(refused)
         return _page(request, form, summary(form, refused))
     if not getattr(made, "replayed", False):
-        done(request, str(offers.KEPT) if chosen else _("Booked."))
+        done(request, said)
     return HttpResponseRedirect(reverse("reservation", args=[made.pk]))
+
+
+def _made(request: PageRequest, form: BookForm) -> tuple[Reservation, str]:
+    """What the button that was pressed makes of the form, and what is said then."""
+    chosen = request.POST.get("hold", "")
+    if chosen:
+        return offers.hold(request, form, chosen), str(offers.KEPT)
+    if request.POST.get("wait"):
+        return waiting.join(request, form), str(waiting.JOINED)
+    return _book(request, form), _("Booked.")
 
 
 def _book(request: PageRequest, form: BookForm) -> Reservation:
@@ -101,6 +110,8 @@ def _page(
 ) -> HttpResponse:
     """The form with what was typed, and a new key: sending again what was refused is a new request."""
     context = {**_context(request, form), "problem": refused, "key": keys.new(), "times": times}
+    if waiting.may_help(refused or (times.refused if times else None)):
+        context["wait"] = waiting.wait_form(request)
     return render(request, "reservations/book.html", context, status=refused.status if refused else 200)
 
 

@@ -299,6 +299,7 @@ class FilterForm(forms.Form):
             ("open", gettext_lazy("Now and ahead")),
             ("now", gettext_lazy("Now")),
             ("ahead", gettext_lazy("Ahead")),
+            ("waiting", gettext_lazy("On the wait list")),
             ("over", gettext_lazy("Over")),
             ("all", gettext_lazy("All of them")),
         ],

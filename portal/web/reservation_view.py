@@ -24,6 +24,7 @@ from portal.web.tags import slices
 if TYPE_CHECKING:
     from pool.models import Event, Reservation
     from pool.queries.troubles import Process
+    from pool.services.lineup import Place
 
 MOVING = frozenset({State.STARTING, State.ENDING})
 BEFORE = frozenset({State.HELD, State.PENDING_APPROVAL, State.WAITING, State.SCHEDULED})
@@ -47,6 +48,7 @@ class Line:
     end: datetime | None
     team: str
     owner: str
+    place: Place | None = None
 
     @property
     def lasts(self) -> timedelta | None:
@@ -118,7 +120,8 @@ class Happened:
     detail: str
 
 
-def line(row: Reservation) -> Line:
+def line(row: Reservation, place: Place | None = None) -> Line:
+    """`place`: where it stands in the line, of one that waits."""
     return Line(
         id=row.pk,
         title=row.title,
@@ -128,6 +131,7 @@ def line(row: Reservation) -> Line:
         end=row.period.upper,
         team=row.team.name,
         owner=row.owner.username,
+        place=place,
     )
 
 

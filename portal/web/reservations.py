@@ -21,7 +21,7 @@ from pool.queries import reservations as queries
 from pool.services import reservations as services
 from portal.errors import Problem, problem
 from portal.htmx import PageRequest, render
-from portal.web import keys, reservation_view, words
+from portal.web import keys, reservation_view, waiting, words
 from portal.web.forms import ExtendForm, FilterForm, first_error
 from portal.web.frame import done, page
 from portal.web.tags import written
@@ -38,6 +38,7 @@ GROUPS: dict[str, frozenset[State]] = {
     "open": frozenset(State) - TERMINAL,
     "now": frozenset({State.STARTING, State.ACTIVE, State.PAUSED, State.ENDING}),
     "ahead": frozenset({State.HELD, State.PENDING_APPROVAL, State.WAITING, State.SCHEDULED}),
+    "waiting": frozenset({State.WAITING}),
     "over": TERMINAL,
     "all": frozenset(State),
 }
@@ -57,10 +58,11 @@ def reservations(request: PageRequest) -> HttpResponse:
     form.is_valid()
     wanted = form.cleaned_data | {"group": form.cleaned_data.get("group") or "open"}
     found = list(_filtered(request, wanted)[: PER_PAGE + 1])
+    places = waiting.places(found[:PER_PAGE], clock.now())
     kept = {name: wanted[name] for name in ("group", "team") if wanted.get(name)}
     kept |= {"mine": 1} if wanted.get("mine") else {}
     context = {
-        "rows": [reservation_view.line(row) for row in found[:PER_PAGE]],
+        "rows": [reservation_view.line(row, places.get(row.pk)) for row in found[:PER_PAGE]],
         "groups": form.fields["group"].choices,  # type: ignore[attr-defined]
         "filters": wanted,
         "filtered": wanted["group"] != "open" or any(wanted.get(name) for name in ("team", "mine", "before")),
@@ -95,10 +97,10 @@ def _page(request: PageRequest, row: Reservation, refused: Problem | None = None
         **reservation_view.context(view, queries.events_for(row), now),
         "poll": reservation_view.poll_seconds(view, now),
         "outages": queries.outages(row) if row.started_at else [],
-        "ahead": queries.ahead(row) if row.state == State.WAITING else 0,
+        "place": waiting.places([row], now).get(row.pk),
         "may_extend": may_extend(request, row),
         "may_release": may_release(request, row),
-        "may_confirm": row.state == State.HELD and row.booked_by_id == request.user.pk,
+        "may_confirm": may_confirm(request, row),
         "extend_by": EXTEND_BY,
         "units": list(words.UNITS.items()),
         "problem": refused,
@@ -107,6 +109,12 @@ def _page(request: PageRequest, row: Reservation, refused: Problem | None = None
     part = "" if refused else "live"
     status = refused.status if refused else 200
     return render(request, "reservations/detail.html", context, part=part, status=status)
+
+
+def may_confirm(request: PageRequest, row: Reservation) -> bool:
+    """Whether it is held for the viewer; what the wait list offers is its owner's, too."""
+    own = row.booked_by_id == request.user.pk or (row.from_wait and row.owner_id == request.user.pk)
+    return row.state == State.HELD and own
 
 
 def may_extend(request: PageRequest, row: Reservation) -> bool:

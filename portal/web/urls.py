@@ -17,6 +17,7 @@ from portal.web import (
     quota_requests,
     reservations,
     session,
+    waiting,
 )
 
 urlpatterns = [
@@ -40,6 +41,7 @@ urlpatterns = [
     path("book/room/", booking.room, name="room"),
     path("reservations/", reservations.reservations, name="reservations"),
     path("reservations/<uuid:pk>/", reservations.reservation, name="reservation"),
+    path("reservations/<uuid:pk>/explanation/", waiting.explanation, name="explanation"),
     path("reservations/<uuid:pk>/confirm/", reservations.confirm, name="confirm"),
     path("reservations/<uuid:pk>/extend/", reservations.extend, name="extend"),
     path("reservations/<uuid:pk>/release/", reservations.release, name="release"),

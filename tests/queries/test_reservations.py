@@ -216,14 +216,6 @@ def test_what_failed_and_the_rest_of_it_name_one_another(scene: Scene) -> None:
     assert (seen[again.pk].continues, seen[again.pk].continued_by) == (old.pk, None)
 
 
-def test_the_line_says_how_many_are_before_it(scene: Scene) -> None:
-    _, first = restarted(scene)
-    _, second = restarted(scene)
-    assert (queries.ahead(second), queries.ahead(first)) == (0, 1)
-    Reservation.objects.filter(pk=second.pk).update(state="cancelled")
-    assert queries.ahead(first) == 0
-
-
 def test_it_tells_when_it_could_not_be_used(scene: Scene) -> None:
     booked = scene.book(WHOLE)
     gpu = Gpu.objects.get(index=1)
