@@ -109,6 +109,11 @@ def _reasons(data: Mapping[str, Any]) -> list[str]:
         )
     if data.get("first_time"):
         lines.append(str(_("First free: %(at)s.")) % {"at": shown_as("first_time", data["first_time"])})
+    if data.get("reclaim"):
+        at = shown_as("reclaim", data["reclaim"]["start"])
+        lines.append(
+            str(_("What the team lent can be taken back for it: it could start at %(at)s.")) % {"at": at}
+        )
     return lines
 
 

@@ -15,6 +15,7 @@ from itertools import islice
 
 import numpy as np
 
+from pool.core.admission import Borrowed
 from pool.core.fleet import NEVER, Ints, instant, micros
 from pool.core.openings import SIGHT, Openings, Spans
 from pool.core.period import Period
@@ -40,10 +41,14 @@ class Good(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What a booking would get; `loss` is what that costs the others, in thousandths of a GPU."""
+    """What a booking would get; `loss` is what that costs the others, in thousandths of a GPU.
+
+    What of it is `borrowed` may be taken back.
+    """
 
     picks: tuple[Pick, ...]
     loss: int = 0
+    borrowed: Borrowed = ()
 
 
 #: What a booking for this period would get, wished free until then; None when it would be refused.
@@ -67,6 +72,7 @@ class Offer:
     extendable_until: datetime | None
     loss: int
     idle: timedelta
+    borrowed: Borrowed = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +295,7 @@ class _Looker:
             extendable_until=instant(until),
             loss=look.placed.loss,
             idle=timedelta(microseconds=look.idle),
+            borrowed=look.placed.borrowed,
         )
 
 

@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models import Deferrable, F, Q
 from uuid6 import uuid7
 
+from pool.core.admission import Borrowed
 from pool.core.states import State
 
 #: Shares of a GPU carry this tenancy, so that they may overlap one another.
@@ -92,6 +93,8 @@ class Reservation(models.Model):
 
     #: No column: whether this row answers an Idempotency-Key that was used before.
     replayed = False
+    #: No column: what of it is borrowed, where that was just decided.
+    borrowed: Borrowed = ()
 
     class Meta:
         indexes = [

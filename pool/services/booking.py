@@ -174,6 +174,7 @@ def _confirm(*, wish: Wish, claim: Claim | None, seen: int | None, found: list[P
         found = _still_holding(wish, found)
     spending.check(pool, wish.team.pk, found[0].picks, wish.wanted.period)
     reservation = grants.write(wish, pool, found[0])
+    reservation.borrowed = found[0].borrowed
     if claim:
         idempotency.keep(claim, resource=reservation.pk, now=wish.now)
     return reservation

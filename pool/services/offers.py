@@ -17,6 +17,7 @@ from pool.core.moves import Shift
 from pool.core.offers import Offer
 from pool.core.period import Period
 from pool.core.shapes import Ask, Class
+from pool.core.terms import ORDINARILY, Terms
 from pool.queries.snapshot import Snapshot
 from pool.services import moves, plans, room, wishes
 from pool.services.plans import NoRoom
@@ -56,6 +57,7 @@ def find(
     end: datetime | None = None,
     klass: Class = Class.INTERACTIVE,
     owner: str | None = None,
+    terms: Terms = ORDINARILY,
     now: datetime,
 ) -> Found:
     """Up to five starts for `ask` within `start` (None: now) to `end` (None: 14 days later).
@@ -64,7 +66,7 @@ def find(
     window that is shorter than the duration or longer than 31 days.
     """
     wish = wishes.check(
-        Asked(actor, team, pool, "", ask, start, None, duration, klass, owner, "team", None, now)
+        Asked(actor, team, pool, "", ask, start, None, duration, klass, owner, "team", None, now, terms=terms)
     )
     since = wish.wanted.period.start
     window = _window(since, end, duration)

@@ -18,7 +18,7 @@ from pool.core.shapes import Ask, ask_json
 from pool.queries import offers as queries
 from pool.queries import snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import plans, wishes
+from pool.services import plans, reclaim, wishes
 from pool.services.plans import NoRoom, Wanted
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def search(snap: Snapshot, wanted: Wanted, pool: Pool, window: Period) -> offers
             plan = plans.choose(snap, at(wanted, blocked, pool, free_until))[0]
         except (NoRoom, Refusal):
             return None
-        return Placed(plan.picks, plan.cost)
+        return Placed(plan.picks, plan.cost, plan.borrowed)
 
     return queries.search(snap, sought, place)
 
@@ -62,6 +62,7 @@ def refusal(snap: Snapshot, wanted: Wanted, pool: Pool, *, team_id: int) -> Refu
 
     `first_time`: within 60 days, when a booking would be granted, quota and all; None where the pool
     could not hold it even when empty. `largest` is an ask for the same time, whatever the quota says.
+    `reclaim`: when a booking (not a hold) would start that takes back what its team lent, and from how many.
     Outside of any transaction and turn: it may take tens of milliseconds.
     """
     told = plans.no_capacity(snap, wanted, None)
@@ -70,6 +71,10 @@ def refusal(snap: Snapshot, wanted: Wanted, pool: Pool, *, team_id: int) -> Refu
     if told.data["offered"] >= told.data["asked"]:
         first = _first_time(wanted, pool, team_id, snap.now)
         told.data["first_time"] = first.isoformat() if first else None
+    found = reclaim.think(pool, wanted, snap.now, without=snap.without)
+    if found is not None:
+        start = found.wanted.period.start.isoformat()
+        told.data["reclaim"] = {"start": start, "bookings": len(found.victims)}
     return told
 
 

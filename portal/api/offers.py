@@ -22,7 +22,7 @@ from portal.api.auth import user_of
 from portal.api.door import Door, json_object
 from portal.api.problems import answer, as_json
 from portal.api.reservations import only_of
-from portal.api.times import instant
+from portal.api.times import instant, loans
 from portal.errors import problem
 
 
@@ -42,6 +42,7 @@ class Offers(Door):
             end=wish.end,
             klass=wish.klass,
             owner=wish.owner,
+            terms=wish.terms,
             now=clock.now(),
         )
         return answer(_found(found))
@@ -69,7 +70,8 @@ def _would_move(shift: Shift) -> dict[str, Any]:
 def _offer(one: Offer) -> dict[str, Any]:
     """`extendable_until` null: no end in sight. `loss_milli`: what it costs others, in thousandths of a GPU.
 
-    `idle_s`: time that is left free beside it and is too short for another like it.
+    `idle_s`: time that is left free beside it and is too short for another like it. `reclaimable`: when
+    how much of it would be borrowed, so that it may be taken back.
     """
     booking = {"start": instant(one.period.start), "end": instant(one.period.end)}
     if one.free_until is not None:
@@ -78,6 +80,7 @@ def _offer(one: Offer) -> dict[str, Any]:
         "good_for": list(one.good_for),
         "booking": booking,
         "extendable_until": instant(one.extendable_until),
+        "reclaimable": loans(one.borrowed),
         "charge_milli": sum(pick.charge_milli for pick in one.picks),
         "models": sorted({pick.model for pick in one.picks}),
         "loss_milli": one.loss,

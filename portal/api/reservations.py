@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,13 @@ from django.http import HttpResponse
 from django.urls import reverse
 from rest_framework.request import Request
 
+from pool.core.admission import Loan
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.period import Period, duration_text, parse_instant
 from pool.core.shapes import Sharing
 from pool.core.shares import ISOLATION
 from pool.core.states import State
-from pool.queries import access, clock, inventory
+from pool.queries import access, clock, inventory, reclaimable
 from pool.queries import reservations as queries
 from pool.services import reservations as services
 from pool.services.idempotency import Claim, fingerprint
@@ -28,7 +29,7 @@ from portal.api import paging, wishes
 from portal.api.auth import bound_team, principal, user_of, within_token
 from portal.api.door import Door, json_object
 from portal.api.problems import answer
-from portal.api.times import instant
+from portal.api.times import instant, loans
 
 if TYPE_CHECKING:
     from pool.models import Reservation as Row
@@ -84,7 +85,8 @@ class Confirm(Door):
 
 class Reservation(Door):
     def get(self, request: Request, pk: uuid.UUID) -> HttpResponse:
-        return _one(queries.as_resource(seen(request, pk)))
+        row = seen(request, pk)
+        return _one(queries.as_resource(row), reclaimable.of(row, clock.now()))
 
 
 class Extend(Door):
@@ -109,15 +111,18 @@ class Extend(Door):
 
 
 class Release(Door):
-    """End it now, or cancel it before its start; a second time is refused, since nothing is left to end."""
+    """End it now, or cancel it before its start; a second time is refused, since nothing is left to end.
+
+    `waive`: without the price of giving it back late; for leads and approvers.
+    """
 
     def post(self, request: Request, pk: uuid.UUID) -> HttpResponse:
         body = json_object(request)
-        wishes.nothing(body)
         row = services.release(
             actor=user_of(request),
             reservation_id=seen(request, pk).pk,
             version=_known_version(request),
+            waive=wishes.release(body),
             now=clock.now(),
             claim=claim_of(request, body),
         )
@@ -174,7 +179,7 @@ def seen(request: Request, pk: uuid.UUID) -> Row:
     return row
 
 
-def resource(view: ReservationView) -> dict[str, Any]:
+def resource(view: ReservationView, borrowed: Iterable[Loan] | None = None) -> dict[str, Any]:
     """A reservation as REST shows it; times in UTC.
 
     `unknown_since`: those of its nodes that are not heard from, null for one that never was.
@@ -216,6 +221,7 @@ def resource(view: ReservationView) -> dict[str, Any]:
         "approve_by": instant(view.approve_by),
         "recall_at": instant(view.recall_at),
         "retained_milli_hours": view.retained_milli_hours,
+        "reclaimable": None if borrowed is None else loans(borrowed),
         "wait": _wait(view.wait) if view.wait else None,
         "unknown_since": {node: instant(since) for node, since in view.unknown_since.items()},
         "allocations": [_allocation(a) for a in view.allocations],
@@ -294,26 +300,28 @@ def _shown(page: Sequence[Row]) -> list[dict[str, Any]]:
     return [resource(queries.as_resource(row)) for row in page]
 
 
-def _one(view: ReservationView, status: int = 200) -> HttpResponse:
+def _one(view: ReservationView, borrowed: Iterable[Loan], status: int = 200) -> HttpResponse:
     return answer(
-        resource(view), status, {"ETag": f'"r{view.version}"', "Cache-Control": "private, no-cache"}
+        resource(view, borrowed), status, {"ETag": f'"r{view.version}"', "Cache-Control": "private, no-cache"}
     )
 
 
 def created(request: Request, booked: Row) -> HttpResponse:
     """The reservation as it is now; for a key that was seen before, too, and then it says so."""
     if booked.replayed:
-        view = queries.as_resource(access.reservation(user_of(request), booked.pk))
+        row = access.reservation(user_of(request), booked.pk)
+        view, borrowed = queries.as_resource(row), reclaimable.of(row, clock.now())
     else:
-        view = queries.as_new_resource(booked)
-    response = _one(view, status=201)
+        view, borrowed = queries.as_new_resource(booked), booked.borrowed
+    response = _one(view, borrowed, status=201)
     response["Location"] = request.build_absolute_uri(reverse("api-reservation", args=[booked.pk]))
     return _told_replay(response, booked)
 
 
 def _changed(request: Request, row: Row) -> HttpResponse:
     """As `created`, for what was there before."""
-    return _told_replay(_one(queries.as_resource(seen(request, row.pk))), row)
+    now_is = seen(request, row.pk)
+    return _told_replay(_one(queries.as_resource(now_is), reclaimable.of(now_is, clock.now())), row)
 
 
 def _told_replay(response: HttpResponse, row: Row) -> HttpResponse:

@@ -122,7 +122,7 @@ class Adoption:
     duration: timedelta | None
 
 
-class _Reader:
+class Reader:
     """Reads the fields of one object and keeps what is wrong with each; `done` raises them together."""
 
     def __init__(self, body: Mapping[str, Any], known: tuple[str, ...], at: str = "") -> None:
@@ -177,6 +177,21 @@ class _Reader:
             return self._wrong(name, "not_an_integer", default, min=0, max=most)
         return value
 
+    def optional(self, name: str, most: int) -> int | None:
+        """As `integer`; None where the field is absent or null."""
+        return None if self.body.get(name) is None else self.integer(name, most, 0)
+
+    def texts(self, name: str, most: int) -> list[str]:
+        """A list of strings; empty where the field is absent or null."""
+        value = self.body.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            return self._wrong(name, "not_a_list", [])
+        if not all(isinstance(one, str) and len(one) <= most for one in value):
+            return self._wrong(name, "not_a_string", [])
+        return list(value)
+
     def boolean(self, name: str) -> bool | None:
         """true or false; None where the field is absent or null."""
         value = self.body.get(name)
@@ -200,7 +215,7 @@ class _Reader:
             return None
         if not isinstance(value, dict):
             return self._wrong("preempt", "not_an_object", None)
-        read = _Reader(value, PREEMPT, "/preempt")
+        read = Reader(value, PREEMPT, "/preempt")
         signal, grace = read.text("signal", NAME_LIMIT), read.parsed("grace", parse_duration)
         if value.get("grace") is None:
             read.missing("grace")
@@ -246,7 +261,7 @@ def booking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
 
     `reported_names` gives the profile names that drivers print and the catalogue may lack.
     """
-    read = _Reader(body, BOOKING)
+    read = Reader(body, BOOKING)
     until = read.end_or_duration()
     wish = _booking(read, read.klass(), reported_names, "start")
     free_until = read.parsed("free_until", parse_instant)
@@ -255,7 +270,7 @@ def booking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
 
 
 def _booking(
-    read: _Reader, klass: Class, reported_names: Callable[[], Collection[str]], start: str
+    read: Reader, klass: Class, reported_names: Callable[[], Collection[str]], start: str
 ) -> Callable[..., Booking]:
     """What a booking and a wait have in common; `start` is the name of the field."""
     ask = read.ask(klass, reported_names)
@@ -276,7 +291,7 @@ def _booking(
 
 def waiting(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] = frozenset) -> Waiting:
     """The body of POST /waiting; raises as `booking` does."""
-    read = _Reader(body, WAITING)
+    read = Reader(body, WAITING)
     wish = _booking(read, read.klass(), reported_names, "earliest")
     found = partial(
         Waiting,
@@ -293,7 +308,7 @@ def waiting(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
 
 def seeking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] = frozenset) -> Seeking:
     """The body of POST /offers; raises as `booking` does."""
-    read = _Reader(body, OFFERS)
+    read = Reader(body, OFFERS)
     duration = read.parsed("duration", parse_duration)
     if body.get("duration") is None:
         read.missing("duration")
@@ -317,15 +332,23 @@ def seeking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
 
 def extension(body: Mapping[str, Any]) -> Extension:
     """The body of POST .../extend."""
-    read = _Reader(body, EXTENSION)
+    read = Reader(body, EXTENSION)
     until = read.end_or_duration()
     read.done()
     return until
 
 
+def release(body: Mapping[str, Any]) -> bool:
+    """The body of POST .../release: whether the price of a late release is waived."""
+    read = Reader(body, ("waive",))
+    waive = read.boolean("waive")
+    read.done()
+    return waive is True
+
+
 def adoption(body: Mapping[str, Any]) -> Adoption:
     """The body of POST /gpus/<uuid>/adopt."""
-    read = _Reader(body, ADOPTION)
+    read = Reader(body, ADOPTION)
     until = read.end_or_duration()
     asked = Adoption(
         team=read.text("team", NAME_LIMIT),
@@ -341,7 +364,7 @@ def adoption(body: Mapping[str, Any]) -> Adoption:
 
 def room(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] = frozenset) -> Room:
     """The body of POST /pools/<name>/room; raises as `booking` does."""
-    read = _Reader(body, ROOM)
+    read = Reader(body, ROOM)
     duration = read.parsed("duration", parse_duration)
     if body.get("duration") is None:
         read.missing("duration")
@@ -363,7 +386,7 @@ def room(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] 
 
 def plan(body: Mapping[str, Any]) -> str:
     """The body of POST /pools/<name>/defragmentation: the name of the plan that was shown."""
-    read = _Reader(body, ("plan",))
+    read = Reader(body, ("plan",))
     key = read.text("plan", PLAN_LIMIT)
     read.done()
     return key
@@ -371,7 +394,7 @@ def plan(body: Mapping[str, Any]) -> str:
 
 def nothing(body: Mapping[str, Any]) -> None:
     """The body of an action without fields."""
-    _Reader(body, ()).done()
+    Reader(body, ()).done()
 
 
 def _pointer(name: str) -> str:

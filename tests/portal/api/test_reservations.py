@@ -56,6 +56,7 @@ def test_it_books_now_and_answers_what_was_granted(lead):
         "approve_by",
         "recall_at",
         "retained_milli_hours",
+        "reclaimable",
         "wait",
         "unknown_since",
         "allocations",
