@@ -11,9 +11,11 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
+from bench.goals import Board
 from bench.mig_offline import NotProvenError, optimum
 from bench.mig_online import Online, TooLargeError
 from bench.mig_streams import (
@@ -60,7 +62,7 @@ class Bench:
 
     requests: int
     load: float
-    seeds: int
+    seeds: Sequence[int]
     seconds: float
     wanted: tuple[str, ...]
 
@@ -68,7 +70,7 @@ class Bench:
         """Every policy on the same streams."""
         policies = dict(self.policies(world))
         scores: dict[str, Score] = defaultdict(Score)
-        for seed in range(self.seeds):
+        for seed in self.seeds:
             stream = world.stream(self.requests, self.load, seed)
             best: list[Place | None] = []
             for name, policy in policies.items():
@@ -108,10 +110,14 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--requests", type=int, default=80)
     parser.add_argument("--mix", choices=sorted(MIXES), help="one mix; all four without it")
     parser.add_argument("--load", type=float, default=1.2)
-    parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--seeds", type=int, default=40, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0, help="for streams on which nothing was tried")
     parser.add_argument("--model", choices=sorted(models()), default="A100-40GB")
     parser.add_argument("--seconds", type=float, default=120, help="for the proof of one stream's optimum")
     parser.add_argument("--policies", help="with commas; by default all that can be had for so many GPUs")
+    parser.add_argument(
+        "--margin", type=float, help="the goal: points of requests above best fit in the mean"
+    )
     return parser
 
 
@@ -128,8 +134,15 @@ def wanted(gpus: int, requests: int) -> tuple[str, ...]:
 def main(argv: Sequence[str] | None = None) -> int:
     given = arguments().parse_args(argv)
     names = tuple(given.policies.split(",")) if given.policies else wanted(given.gpus, given.requests)
-    bench = Bench(given.requests, given.load, given.seeds, given.seconds, names)
-    about = {"gpus": given.gpus, "requests": given.requests, "load": given.load, "model": given.model}
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    bench = Bench(given.requests, given.load, seeds, given.seconds, names)
+    about: dict[str, object] = {
+        "gpus": given.gpus,
+        "requests": given.requests,
+        "load": given.load,
+        "model": given.model,
+        "first_seed": given.first_seed,
+    }
     played = [given.mix] if given.mix else list(MIXES)
     means: dict[str, list[Score]] = defaultdict(list)
     for mix in played:
@@ -144,7 +157,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(played) > 1:
         for name, each in means.items():
             print(json.dumps(_mean(each).line(policy=name, mix="all", **about)), flush=True)
-    return 0
+    return 0 if given.margin is None else judged(means, played, given.gpus, given.margin)
+
+
+def judged(scores: Mapping[str, Sequence[Score]], mixes: Sequence[str], gpus: int, margin: float) -> int:
+    """Say whether it is so far above best fit in the mean, and in no mix below it; 1 if not."""
+    board = Board()
+    ours, best = _mean(scores["gpupool"]), _mean(scores["best"])
+    above = fmean(ours.requests) - fmean(best.requests)
+    board.at_least(f"mig.{gpus}_gpus.above_best_fit", above, "points", margin)
+    longer = fmean(ours.slice_time) - fmean(best.slice_time)
+    board.at_least(f"mig.{gpus}_gpus.slice_time_above_best_fit", longer, "points", 0)
+    for mix, one, other in zip(mixes, scores["gpupool"], scores["best"], strict=True):
+        above = fmean(one.requests) - fmean(other.requests)
+        board.at_least(f"mig.{gpus}_gpus.{mix}.above_best_fit", above, "points", 0)
+    return board.exit_code()
 
 
 def _mean(scores: Sequence[Score]) -> Score:

@@ -13,10 +13,12 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from bench.goals import Board
 from bench.openb_rivals import Anywhere, BestFit, Fgd
 from bench.openb_trace import arrivals, milli, name_of, nodes_of, tasks_of
 from pool.core import selfplay
@@ -31,6 +33,8 @@ LEARNERS = ("gpupool", "fgd")
 MIXES = ("whole-file", "arrivals")
 #: Percent of the GPUs' thousandths asked for, at which is looked.
 LOOKS = (90, 100, 130)
+#: One decision may take so long, in microseconds.
+LONGEST_US = 1000
 #: A policy that learns does so when so many tasks have come, and whenever they have doubled since.
 FIRST_LESSON = 64
 #: It chooses its parameters by self-play at these lessons only.
@@ -151,7 +155,7 @@ def measure(
     }
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=Path, required=True, help="sn,cpu_milli,memory_mib,gpu,model")
     parser.add_argument(
@@ -161,12 +165,25 @@ def main() -> int:
     parser.add_argument("--policy", choices=POLICIES, default="gpupool")
     parser.add_argument("--mix", choices=MIXES, default="whole-file")
     parser.add_argument("--effort", type=int, default=1, help="of the self-play; 0 is a short one")
-    given = parser.parse_args()
+    parser.add_argument(
+        "--goals", help="percent to be given away at least, at 90, 100 and 130: 89.9,95.8,95.9"
+    )
+    given = parser.parse_args(argv)
     nodes, models = nodes_of(given.nodes)
     trace = Trace(name_of(given.tasks), nodes, models, tasks_of(given.tasks))
     seeds = [int(seed) for seed in given.seeds.split(",")]
-    print(json.dumps(measure(trace, given.policy, given.mix, seeds, given.effort)), flush=True)
-    return 0
+    told = measure(trace, given.policy, given.mix, seeds, given.effort)
+    print(json.dumps(told), flush=True)
+    return judged(told, [float(goal) for goal in given.goals.split(",")]) if given.goals else 0
+
+
+def judged(told: Mapping[str, Any], goals: Sequence[float]) -> int:
+    """Say whether the goals were met, and that of the time of one decision; 1 if not all were."""
+    board, name = Board(), f"openb.{told['trace']}"
+    for look, goal in zip(LOOKS, goals, strict=True):
+        board.at_least(f"{name}.alloc_{look}", told["alloc"][str(look)], "%", goal)
+    board.at_most(f"{name}.decision", told["us_per_decision"], "us", LONGEST_US)
+    return board.exit_code()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import mig as bench_mig
+from bench.mig import Score
 from bench.mig_offline import optimum
 from bench.mig_online import Online, TooLargeError, layouts
 from bench.mig_streams import (
@@ -204,3 +205,22 @@ def test_a_proof_that_takes_too_long_is_told(capsys: pytest.CaptureFixture[str])
     assert bench_mig.main([*call, "--seconds", "0"]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (last["policy"], last["unproven"], last["accepted"]) == ("optimum", 1, None)
+
+
+def test_other_seeds_can_be_played_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["--gpus", "2", "--requests", "10", "--seeds", "1", "--policies", "first", "--mix", "small"]
+    said = []
+    for seed in ("0", "7"):
+        assert bench_mig.main([*call, "--first-seed", seed]) == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert [line["first_seed"] for line in said] == [0, 7]
+    assert said[0]["accepted"] != said[1]["accepted"] or said[0]["slice_time"] != said[1]["slice_time"]
+
+
+def test_the_margin_above_best_fit_is_a_goal(capsys: pytest.CaptureFixture[str]) -> None:
+    ours, best = Score([60.0], [50.0]), Score([58.5], [50.0])
+    scores = {"gpupool": [ours], "best": [best]}
+    assert bench_mig.judged(scores, ["small"], 3, 1.5) == 0
+    assert bench_mig.judged(scores, ["small"], 3, 1.6) == 1
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert (first["name"], first["value"], first["goal"]) == ("mig.3_gpus.above_best_fit", 1.5, 1.5)
