@@ -72,7 +72,7 @@ def _lines(teams: int, has: Mapping[str, int], dice: random.Random) -> tuple[Lin
     total = sum(has.values())
     guests = teams * GUESTS // 10
     fair = max(1, (total * 9 // 10 - HELD_GPUS) // (teams - guests))
-    lines = []
+    lines: list[Line] = []
     of_department: dict[int, int] = dict.fromkeys(range(1, DEPARTMENTS + 1), 0)
     for team in range(1, teams + 1):
         unit, size = dice.choices(_UNITS, _HOW_OFTEN)[0]

@@ -164,7 +164,7 @@ def most_needed(claims: Claims, models: int, edges: Ints) -> Need:
     units, whose = _units(ordered, models), whose[order]
     goes_on = np.zeros(len(whose), dtype=np.bool_)
     goes_on[1:] = (whose[1:] == whose[:-1]) & (ordered.until[:-1] == ordered.since[1:])
-    ends = ~np.append(goes_on[1:], False)
+    ends = ~np.append(goes_on[1:], False)[: len(whose)]
     time = np.concatenate((np.maximum(ordered.since, edges[0]), ordered.until[ends]))
     model = np.concatenate((units.model, units.model[ends]))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pool.core import shares
 from pool.core.fleet import SHARINGS, USES, Bools, Fleet, Ints
@@ -20,7 +21,7 @@ from pool.core.guarantee_counts import Free, Room, extremes
 from pool.core.placement_room import Use, slots
 from pool.core.placement_search import Pick
 from pool.core.quota import WHOLE
-from pool.core.shares import ALL_PCT
+from pool.core.shapes import ALL_PCT
 
 #: How often each slice is taken lies side by side in one number: bits for each, and slices that fit.
 _BITS, _SLICES = 5, 12
@@ -146,7 +147,7 @@ class Ground:
         fleet = self.fleet
         fit = (fleet.use == _WHOLE) | (fleet.use == _AUTO)
         some = np.bincount(fleet.model[fit], minlength=max(1, self.models)) > 0
-        return fleet.usable & (fit | ~some[fleet.model])
+        return np.asarray(fleet.usable & (fit | ~some[fleet.model]))
 
     @cached_property
     def _tables(self) -> tuple[Ints, Ints]:
@@ -259,7 +260,7 @@ class Changes:
         (slots_free,) = extremes(edges, self.time, of_place, [self.slots], models, np.minimum)
         return Room(spare, np.stack(groups, axis=2) if groups else none, slots_free)
 
-    def at_times(self, times: Ints) -> tuple[Ints, Ints]:
+    def at_times(self, times: Ints) -> tuple[NDArray[np.int8], NDArray[np.int16]]:
         """[times, places] whether each is free as a whole, [times, bins] how many are; times are in order."""
         ground = self.ground
         whole = np.zeros((len(times) + 1, len(ground.fleet.id)), dtype=np.int8)
@@ -267,7 +268,7 @@ class Changes:
         level = np.zeros((len(times) + 1, max(1, ground.bins)), dtype=np.int16)
         by = (self.level - np.maximum(self.before, 0)).astype(np.int16)
         np.add.at(level, (np.searchsorted(times, self.bin_time), self.bin), by)
-        return np.cumsum(whole, axis=0, dtype=np.int8)[:-1], np.cumsum(level, axis=0)[:-1]
+        return np.cumsum(whole, axis=0, dtype=np.int8)[:-1], np.cumsum(level, axis=0, dtype=np.int16)[:-1]
 
 
 def _sums(what: Held, start: int, end: int, places: Ints) -> tuple[Ints, Ints, tuple[Ints, Ints, Ints, Ints]]:

@@ -94,7 +94,7 @@ class Guarantees:
         whole, level, free = self._ground.worst_in_full(self._stays.worst)
         if not lacking(free, self._worst_need)[0]:
             kinds = _kinds(free, self._worst_need, np.zeros(1, dtype=np.int64), milli)
-            found = kinds[0][self.fleet.model, np.where(whole > 0, level, 0)]
+            found = np.asarray(kinds[0][self.fleet.model, np.where(whole > 0, level, 0)])
             if found.all():
                 return found
         if len(self._times) > _MOST_INSTANTS:

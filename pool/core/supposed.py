@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import numpy as np
 
-from pool.core.fleet import CLASSES, MEDIA, ROW, Fleet, Records, halves, masks, micros
+from pool.core.fleet import CLASSES, MEDIA, ROW, Fleet, halves, masks, micros
 from pool.core.period import Period
 from pool.core.placement_mode import SWITCH
 from pool.core.placement_search import Pick
@@ -48,7 +49,7 @@ def supposing(fleet: Fleet, picks: Sequence[Pick], period: Period, whose: Owner)
     return known.updated([known.cards[place] for place in places.tolist()], np.concatenate((there, rows)))
 
 
-def _fill(row: Records, pick: Pick, accounts: dict[str, int]) -> None:
+def _fill(row: Any, pick: Pick, accounts: dict[str, int]) -> None:
     row["gpu"], row["charge"] = pick.gpu_id, pick.charge_milli
     row["mask"] = masks(np.array([pick.start]), np.array([pick.size]))[0]
     row["cpu"], row["ram"] = pick.cpu_milli, pick.ram_mib

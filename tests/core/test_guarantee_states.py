@@ -100,3 +100,20 @@ def test_overlapping_things_are_counted_and_not_added() -> None:
 
 def test_gpus_that_cannot_be_used_give_nothing() -> None:
     assert over_time([gpu(0, why="unknown"), gpu(1, use=Use.WHOLE, why="frozen")]) == [(0, [1, 0, 0], 0)]
+
+
+def test_in_a_stretch_of_time_there_is_no_more_than_at_any_of_its_instants() -> None:
+    views = [
+        gpu(0, use=Use.WHOLE, busy=[wall(0, 8, span(1, 2)), wall(0, 8, span(3, 4))]),
+        gpu(1, use=Use.WHOLE, node="node-b", busy=[wall(0, 8, span(2, 3))]),
+    ]
+    fleet = of_views(views)
+    ground = Ground(fleet)
+    start, end = micros(at(0)), micros(at(5))
+    changes = ground.changes(all_that_stays(fleet, span(0, 5)), start, end, np.arange(2))
+    every = np.array([micros(at(hour)) for hour in range(5)])
+    assert changes.least(every, (2,)).spare[:, 0].tolist() == [2, 1, 1, 1, 2]
+    assert changes.least(every, (2,)).groups[:, 0, 0].tolist() == [0, 0, 0, 0, 0]
+    # From the second hour on one goes as the other comes back: that is taken as both being busy.
+    two = np.array([micros(at(0)), micros(at(1.5))])
+    assert changes.least(two, (2,)).spare[:, 0].tolist() == [1, -1]
