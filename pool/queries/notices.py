@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from pool.core.errors import Code, Refusal
 from pool.models import OutboxMessage
@@ -12,7 +12,7 @@ from pool.models import OutboxMessage
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser
 
-    from pool.models import User
+    from pool.models import Team, User
 
 #: More than that nobody counts.
 MOST_UNREAD = 99
@@ -27,10 +27,20 @@ def visible_to(user: User | AnonymousUser) -> QuerySet[OutboxMessage]:
 
 def one(user: User | AnonymousUser, pk: int) -> OutboxMessage:
     """The message, if it is the user's; else NOT_FOUND."""
-    row = visible_to(user).filter(pk=pk).first()
+    return only(visible_to(user), pk)
+
+
+def only(rows: QuerySet[OutboxMessage], pk: int) -> OutboxMessage:
+    """The one of these messages with that id; else NOT_FOUND."""
+    row = rows.filter(pk=pk).first()
     if row is None:
         raise Refusal(Code.NOT_FOUND)
     return row
+
+
+def about(rows: QuerySet[OutboxMessage], team: Team) -> QuerySet[OutboxMessage]:
+    """Those of these messages that are about bookings or requests of the team."""
+    return rows.filter(Q(reservation__team=team) | Q(request__team=team))
 
 
 def unread(user: User | AnonymousUser) -> int:

@@ -75,10 +75,10 @@ def _to_decide(
     actor: User, reservation_id: UUID, version: int | None, now: datetime
 ) -> tuple[Reservation, Pool]:
     """The row, its pool locked, for who may decide on it and while nobody has."""
-    seen = _seen(actor, reservation_id)
-    if queries.is_own(actor, (seen.owner, seen.booked_by)):
+    known = seen(actor, reservation_id)
+    if queries.is_own(actor, (known.owner, known.booked_by)):
         raise Refusal(Code.OWN_REQUEST)
-    pool = locks.pool(seen.pool_id)
+    pool = locks.pool(known.pool_id)
     row = Reservation.objects.select_related("team", "owner", "booked_by", "decided_by").get(
         pk=reservation_id
     )
@@ -94,8 +94,11 @@ def _to_decide(
     return row, pool
 
 
-def _seen(actor: User, reservation_id: UUID) -> Reservation:
-    """What an approver may decide on, or has to be told about; for all others as they see reservations."""
+def seen(actor: User, reservation_id: UUID) -> Reservation:
+    """What an approver may decide on, or has to be told about.
+
+    For all others NOT_FOUND where they see no such reservation, and FORBIDDEN where they do.
+    """
     if not queries.decides(actor):
         access.reservation(actor, reservation_id)
         access.require(actor, Action.DECIDE)

@@ -137,7 +137,7 @@ def approve(
     or another was first (decided_by, state).
     """
     row, pool = _to_decide(actor, request_id, version)
-    amounts = amounts or _asked(row)
+    amounts = amounts or asked(row)
     valid = valid or Period(row.valid.lower, row.valid.upper)
     _check_amounts(amounts, valid, now)
     grant = QuotaGrant(
@@ -222,6 +222,11 @@ def _sooner(name: str, left: timedelta) -> bool:
     return any(left <= other < REMINDERS[name] for other in REMINDERS.values())
 
 
+def asked(row: QuotaRequest) -> Amounts:
+    """What the request asks for."""
+    return Amounts(row.guaranteed_milli, row.cap_milli, row.memory_mib or 0, row.budget_milli_hours or 0)
+
+
 # --- Steps --------------------------------------------------------------------
 
 
@@ -297,10 +302,6 @@ def _tell(row: QuotaRequest, people: Sequence[User], kind: str, now: datetime, *
 def _askers(row: QuotaRequest) -> list[User]:
     """Who asked, and who leads the team."""
     return [row.requested_by, *notices.leads(row.team)]
-
-
-def _asked(row: QuotaRequest) -> Amounts:
-    return Amounts(row.guaranteed_milli, row.cap_milli, row.memory_mib or 0, row.budget_milli_hours or 0)
 
 
 def _told(grant: QuotaGrant, row: QuotaRequest) -> dict[str, Any]:

@@ -14,6 +14,11 @@ from tests.portal.api.asking import BODY, RESERVATIONS, problem
 #: Addresses that a node opens with its own code or token.
 AGENTS = {"agents/join", "agents/reports"}
 NOBODY = "0190a1b2-0000-7000-8000-000000000000"
+#: Ends of addresses that only take a POST.
+ACTIONS = (
+    *("/extend", "/release", "/confirm", "/hold", "/return$", "/adopt$", "offers"),
+    *("/approve", "/deny", "/withdraw", "/read", "/room$"),
+)
 
 
 def addresses():
@@ -23,21 +28,21 @@ def addresses():
 
 
 def path(pattern, pk=NOBODY):
-    filled = pattern.replace("<uuid:pk>", pk)
+    filled = pattern.replace("<uuid:pk>", pk).replace("<int:pk>", "7")
     filled = re.sub(r"\(\?P<name>[^)]*\)", "node-1", filled)
     filled = re.sub(r"\(\?P<uuid>[^)]*\)", "GPU-1", filled)
     return "/api/v1/" + filled.strip("^$")
 
 
 def is_action(pattern):
-    return pattern.endswith(("/extend", "/release", "/confirm", "/hold", "/return$", "/adopt$", "offers"))
+    return pattern.endswith(ACTIONS)
 
 
 USERS = sorted(set(addresses()) - AGENTS)
 
 
 def test_the_map_is_what_this_walks():
-    assert len(addresses()) == 22
+    assert len(addresses()) == 36
     assert {p for p in addresses() if p.startswith("agents/")} == AGENTS
 
 
@@ -65,7 +70,7 @@ def test_a_stranger_gets_of_a_reservation_what_nobodys_id_gets(api, lena, sam, n
     made = api(lena).book().json()["id"]
     stranger = api(sam)
     patterns = [pattern for pattern in USERS if "<uuid:pk>" in pattern]
-    assert len(patterns) == 6
+    assert len(patterns) == 8
     for pattern in patterns:
         answers = []
         for pk in (made, NOBODY):
