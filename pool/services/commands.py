@@ -26,7 +26,7 @@ from pool.core.states import State
 from pool.models import Allocation, Command, Gpu, Pool, Reservation
 from pool.queries import clock, stays
 from pool.queries import commands as queries
-from pool.services import broker
+from pool.services import broker, modes
 
 #: A report carries a command again when it has been open for longer than this.
 UNSETTLED = timedelta(seconds=1)
@@ -98,11 +98,15 @@ def layouts(gpus: Collection[Gpu], now: datetime) -> dict[int, wire.Layout]:
     for row in whole.order_by("span", "id"):
         held[row.gpu_id].append(_held(row, now))
     several = _several_users(gpus)
-    return {gpu.pk: _layout(gpu, tuple(held.get(gpu.pk, ())), several) for gpu in gpus}
+    any_use = [gpu.pk for gpu in gpus if gpu.use == Gpu.Use.AUTO]
+    ahead = modes.ahead(any_use, now) if any_use else {}
+    return {gpu.pk: _layout(gpu, tuple(held.get(gpu.pk, ())), several, ahead.get(gpu.pk)) for gpu in gpus}
 
 
-def _layout(gpu: Gpu, held: tuple[wire.Held, ...], several: Collection[int]) -> wire.Layout:
-    is_mig = _is_mig(gpu, held)
+def _layout(
+    gpu: Gpu, held: tuple[wire.Held, ...], several: Collection[int], ahead: bool | None
+) -> wire.Layout:
+    is_mig = _is_mig(gpu, held, ahead)
     shared = gpu.use == Gpu.Use.SHARE or any(one.share is not None for one in held)
     return wire.Layout(
         mig=is_mig,
@@ -115,13 +119,16 @@ def _layout(gpu: Gpu, held: tuple[wire.Held, ...], several: Collection[int]) -> 
     )
 
 
-def _is_mig(gpu: Gpu, held: tuple[wire.Held, ...]) -> bool:
-    """The mode it shall be in: of any use, that of who holds it; while nobody does, it stays as it is."""
+def _is_mig(gpu: Gpu, held: tuple[wire.Held, ...], ahead: bool | None) -> bool:
+    """The mode it shall be in: of any use, that of who holds it, or for whom it is blocked (`ahead`).
+
+    While nobody is, it stays as it is.
+    """
     if gpu.use != Gpu.Use.AUTO:
         return bool(gpu.use == Gpu.Use.MIG)
     if held:
         return any(one.profile_id is not None for one in held)
-    return bool((gpu.wanted or {}).get("mig"))
+    return bool((gpu.wanted or {}).get("mig")) if ahead is None else ahead
 
 
 def _several_users(gpus: Collection[Gpu]) -> set[int]:

@@ -39,6 +39,7 @@ from pool.services import (
     idempotency,
     learning,
     locks,
+    modes,
     outages,
     outbox,
     quota_requests,
@@ -236,11 +237,11 @@ def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
 
 
 def _to_look_at(pool_id: int, now: datetime, aside: _Aside) -> list[UUID]:
-    """Failed, stranded and displaced by hardware; starts in whose way something is.
+    """Failed, stranded and displaced by hardware; starts in whose way something is, or a mode to change.
 
     Placing anew is slow, so of each kind only some have their turn.
     """
-    failed, stranded, displaced, held_up, unneeded = (
+    failed, stranded, displaced, held_up, unneeded, changing = (
         list(rows.exclude(pk__in=aside.hidden).values_list("pk", flat=True))
         for rows in (
             outages.overdue(pool_id, now),
@@ -248,10 +249,11 @@ def _to_look_at(pool_id: int, now: datetime, aside: _Aside) -> list[UUID]:
             starts.displaced(pool_id, now),
             _waiting(pool_id, now),
             recalls.unneeded(pool_id, now),
+            modes.soon(pool_id, now),
         )
     )
     moves = [*starts.in_turn(stranded, starts.MOST_MOVES, now), *starts.in_turn(displaced, DISPLACED, now)]
-    return list(dict.fromkeys([*failed, *unneeded, *moves, *held_up]))
+    return list(dict.fromkeys([*failed, *unneeded, *changing, *moves, *held_up]))
 
 
 def _lapsed(pool_id: int, now: datetime) -> QuerySet[Reservation]:
@@ -342,6 +344,7 @@ def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -
     waiting.queue_up([*new, *held_up], now=now)
     # Asked again under the lock: its node may have come back.
     touched |= outages.fail(pool, list(outages.overdue(pool_id, now).filter(pk__in=ids)), now=now)
+    touched |= modes.gpus_of(list(modes.soon(pool_id, now).filter(pk__in=ids)), now)
     touched |= starts.rescue(pool, list(starts.stranded(pool_id, now).filter(pk__in=ids)), now)
     moved = starts.relocate(pool, list(starts.displaced(pool_id, now).filter(pk__in=ids)), now)
     commands.issue(locks.gpus(touched), now)
