@@ -1,6 +1,9 @@
 """Whether one booking passes the lines of its team and of those above it, and what of it is borrowed.
 
-The rules are in standing. Amounts in milli and MiB, times in microseconds.
+It has to pass every line of its team and of every team above it that has lines. A team without a
+line (or grant) of its own for a model has a cap of 0. What is beyond the guarantee is borrowed: first
+within what the teams above are guaranteed, then from others who lend it. What nobody can take back may
+not be borrowed at all. Amounts in milli and MiB, times in microseconds.
 """
 
 from __future__ import annotations
@@ -244,12 +247,14 @@ class _Own:
             return uses.firm[which]
         kind += len(CLASSES)
         older = (uses.kind[which] == kind) & (uses.created[which] <= micros(self.booking.created))
-        return (uses.kind[which] < kind) | older
+        before: Bools = (uses.kind[which] < kind) | older
+        return before
 
     def _over(self, used: Ints) -> Ints:
         number = len(self.passing.models)
         over = np.maximum(0, used - self.own[:, :number]).sum(axis=1)
-        return np.maximum(0, over - self.own[:, number])
+        left: Ints = np.maximum(0, over - self.own[:, number])
+        return left
 
     def check_firm(self) -> None:
         """What nobody can take back has to be within the guarantee at every instant."""
@@ -315,7 +320,9 @@ class _Own:
         """What is borrowed, and from whom, over the longest periods in which both stay the same."""
         siblings = self._from_siblings()
         found: list[Loan] = []
-        for source, amounts in (("siblings", siblings), ("others", self.borrowed_at(self.grid) - siblings)):
+        others = self.borrowed_at(self.grid) - siblings
+        sources: tuple[tuple[Source, Ints], ...] = (("siblings", siblings), ("others", others))
+        for source, amounts in sources:
             starts = np.flatnonzero(np.append(True, np.diff(amounts) != 0))
             ends = np.append(self.grid[starts[1:]], self.passing.end)
             for at, end in zip(starts.tolist(), ends.tolist(), strict=True):
@@ -326,7 +333,8 @@ class _Own:
         return tuple(sorted(found, key=lambda loan: (loan.period.start, loan.source == "others")))
 
     def borrowed_at(self, times: Ints) -> Ints:
-        return self.borrowed[np.searchsorted(self.time, times, side="right") - 1]
+        found: Ints = self.borrowed[np.searchsorted(self.time, times, side="right") - 1]
+        return found
 
     @cached_property
     def _families(self) -> list[tuple[int, Stairs]]:
@@ -340,7 +348,8 @@ class _Own:
     def grid(self) -> Ints:
         """Every instant at which something that matters changes."""
         times = np.sort(np.concatenate([self.time, *(used.time for _, used in self._families)]))
-        return times[np.append(True, np.diff(times) != 0)]
+        each: Ints = times[np.append(True, np.diff(times) != 0)]
+        return each
 
     def _from_siblings(self) -> Ints:
         """What of the borrowed lies in guarantees of the teams above, at each instant of the grid."""
@@ -358,7 +367,8 @@ class _Own:
             over = np.maximum(0, level + fits - guaranteed[:, :number]).sum(axis=1)
             _take(rest, np.maximum(0, guaranteed[:, number] - over))
             inside = self.asked - rest
-        return borrowed - rest.sum(axis=1)
+        found: Ints = borrowed - rest.sum(axis=1)
+        return found
 
 
 def _take(rest: Ints, room: Ints) -> None:

@@ -23,8 +23,8 @@ from pool.core.stairs import sums
 if TYPE_CHECKING:
     from pool.core.standing import Standing
 
-#: So many uses at instants are looked at for one answer: some tenths of a second.
-MOST = 400_000
+#: So many uses at instants are looked at for one answer: about a tenth of a second.
+MOST = 150_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ def borrowed_spans(
     instant) would have to be looked at, some instants are left out, and less is told than is
     borrowed: a use counts from the next instant that is left on, and until the last before its end.
     """
-    families = _Families(standing, against)
+    families = _Families(standing, against, start, end)
     which = standing.uses.within(start, end)
     if team is not None:
         which = which[standing.uses.team[which] == team]
-    which = which[families.may_be_over(which, start, end)]
+    which = which[families.may_be_over(which)]
     which = standing.uses.order(which)
     moments = _moments(families, which, start, end, most)
     rest = _rest(families, moments)
@@ -72,36 +72,40 @@ def borrowed_spans(
 
 
 class _Families:
-    """Who stands together against a team: `family` [node] is a number, `alone` where it is one team only.
+    """Who stands together against a team: `family` [node] is a number.
 
     A node is a row of the charter's tables. What is used by a team without lines stands with the
     next team above it that has some, and alone where there is none.
     """
 
-    def __init__(self, standing: Standing, against: int | None) -> None:
+    def __init__(self, standing: Standing, against: int | None, start: int, end: int) -> None:
         self.standing = standing
         self.charter: Charter = standing.charter
+        edges = (start, *self.charter.edges_in(start, end).tolist())
+        self._terms = [self.charter.terms(one) for one in edges]
         number = len(self.charter.teams)
-        mine = on_path(self.charter, against)
-        self.alone: Bools = mine if against is not None else np.ones(number, dtype=np.bool_)
         self.family: Ints = np.arange(number + 1, dtype=np.int64)
-        if against is not None:
-            for rows in reversed(self.charter.levels):
-                above = self.charter.above[rows]
-                inside = (above >= 0) & ~mine[above] & ~mine[rows]
-                self.family[rows[inside]] = self.family[above[inside]]
+        #: [node]: where something is guaranteed to it at some time, so that others below it may have it.
+        self.gives: Bools = np.any([one.guaranteed.any(axis=1) for one in self._terms], axis=0)
+        self.gives &= ~on_path(self.charter, against) if against is not None else False
+        joined = self.gives.copy()
+        for rows in reversed(self.charter.levels):
+            above = self.charter.above[rows]
+            inside = (above >= 0) & joined[above]
+            inside &= ~on_path(self.charter, against)[rows]
+            joined[rows] |= inside
+            self.family[rows[inside]] = self.family[above[inside]]
 
     @cached_property
     def node(self) -> Ints:
         """[use]: the row of its team; the last for what has none."""
         return np.where(self.standing.nodes >= 0, self.standing.nodes, len(self.charter.teams))
 
-    def may_be_over(self, which: Ints, start: int, end: int) -> Bools:
+    def may_be_over(self, which: Ints) -> Bools:
         """Of these uses, those whose family may have more at some instant than is guaranteed to its teams."""
         uses, charter = self.standing.uses, self.charter
         number, teams = len(charter.models), len(charter.teams)
-        edges = [start, *charter.edges_in(start, end).tolist()]
-        own = np.min([charter.terms(one).own for one in edges], axis=0)
+        own = np.min([one.own for one in self._terms], axis=0)
         own = np.vstack((own, np.zeros((1, number + 1), dtype=np.int64)))
         node = self.node[which]
         direct = self.standing.direct[which]
@@ -221,16 +225,15 @@ def _rest(families: _Families, moments: _Moments) -> Ints:
 
 def _parents(families: _Families, moments: _Moments, rest: Ints) -> list[int]:
     """The nodes, from below, in whose guarantee something that is over below them may yet lie."""
-    above = families.charter.above
-    with_children = set(above[above >= 0].tolist())
+    above, gives = families.charter.above, families.gives
+    others = set(above[above >= 0].tolist()) | set(moments.node[~moments.direct].tolist())
     over: set[int] = set()
     for node in np.flatnonzero(np.bincount(moments.node[rest > 0])).tolist():
-        while 0 <= node < len(above) and node not in over and not families.alone[node]:
+        while 0 <= node < len(above) and node not in over:
             over.add(node)
             node = int(above[node])
-    wanted = [node for rows in families.charter.levels for node in rows.tolist() if node in over]
-    without_lines = set(moments.node[~moments.direct].tolist())
-    return [node for node in wanted if node in with_children or node in without_lines]
+    rows = [node for rows in families.charter.levels for node in rows.tolist()]
+    return [node for node in rows if node in over and node in others and gives[node]]
 
 
 def _within(families: _Families, moments: _Moments, tables: _Tables, node: int, rest: Ints) -> None:

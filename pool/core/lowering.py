@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 
 from pool.core import borrowing, stairs
-from pool.core.fleet_rows import NEVER, Ints, instant, micros
+from pool.core.fleet_rows import NEVER, Bools, Ints, instant, micros
 from pool.core.period import Period
 from pool.core.quota_lines import Line, effective
 from pool.core.stairs import Stairs
@@ -126,7 +126,7 @@ def _limits(standing: Standing, line: Line, times: Ints, what: What) -> Ints:
     return np.array(most, dtype=np.int64)[np.searchsorted(starts, times, side="right") - 1]
 
 
-def _runs(true: Ints) -> list[tuple[int, int]]:
+def _runs(true: Bools) -> list[tuple[int, int]]:
     """From which step until before which it holds without a break."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], true, [False])).astype(np.int64)))
     return [(int(first), int(last)) for first, last in edges.reshape(-1, 2)]

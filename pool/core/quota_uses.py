@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
+from typing import TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from pool.core.fleet import Fleet
 from pool.core.fleet_rows import CLASSES, NEVER, Bools, Ints, halves, micros, whole_id
 from pool.core.period import Period
+
+N = TypeVar("N", int, Ints)
 
 #: The code of online work, which nobody can take back.
 ONLINE = CLASSES.index("online")
@@ -123,6 +126,6 @@ class Uses:
         return list(dict.fromkeys(whole_id(two) for two in self.reservation[which]))
 
 
-def memory_mib(total: Ints, size: Ints, grid: Ints) -> Ints:
-    """What `size` memory slices of `grid` have of a card's memory, rounded down. Also for single numbers."""
+def memory_mib(total: N, size: N, grid: N) -> N:
+    """What `size` memory slices of `grid` have of a card's memory, rounded down."""
     return total * size // grid

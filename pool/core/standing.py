@@ -1,13 +1,7 @@
-"""Where the teams of a pool stand: whether a booking is within quota, and what of it is borrowed.
+"""Where the teams of a pool stand: whether a booking is within quota (admission), and what is borrowed.
 
-Amounts are thousandths of a GPU (milli), memory MiB. Everything is counted from rows.
-The rules: a booking has to pass every line of its team and of every team above it that
-has lines; a team without a line (or grant) of its own for a model has a cap of 0. At each instant a
-team's own work fills its own guarantee, less what teams below it are guaranteed: first what
-cannot be taken back, then online, interactive, batch, then the oldest; on the line of its
-model first, then on that for any. The rest is borrowed: first within what the teams above it
-are guaranteed and their other teams leave unused, then from others, who lend it (lending).
-What cannot be taken back may not be borrowed at all.
+Amounts are thousandths of a GPU (milli), memory MiB; everything is counted from rows. How guarantees
+are filled, and what is beyond them, is told in borrowing; what others lend, in lending.
 """
 
 from __future__ import annotations

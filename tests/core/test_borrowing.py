@@ -29,7 +29,7 @@ def slow(world: World, hour: float, against: int | None) -> dict[int, int]:
     return {world.work.index(one): milli for one, milli in borrowed.items() if milli}
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seed=seeds)
 def test_spans_are_what_is_borrowed_at_every_instant(seed: int) -> None:
     world = standings.a_world(seed)
@@ -40,7 +40,7 @@ def test_spans_are_what_is_borrowed_at_every_instant(seed: int) -> None:
             assert told(spans, hour) == slow(world, hour, against)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seed=seeds, most=st.integers(1, 20))
 def test_of_too_many_uses_less_is_told_but_never_more_than_is_borrowed(seed: int, most: int) -> None:
     world = standings.a_world(seed)

@@ -43,7 +43,7 @@ def test_a_booking_is_refused_for_the_reason_that_the_slow_way_finds(seed: int) 
     assert refused(world, wanted) == (expected and f"{Code.QUOTA_EXCEEDED}: {expected}")
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(seed=seeds)
 def test_what_is_borrowed_of_each_reservation_is_as_the_slow_way_says(seed: int) -> None:
     world = standings.a_world(seed)
@@ -53,7 +53,7 @@ def test_what_is_borrowed_of_each_reservation_is_as_the_slow_way_says(seed: int)
             assert standing.borrowed_now(world.standing, at(hour), against) == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(seed=seeds)
 def test_what_is_not_used_is_told_at_every_instant_as_the_slow_way_says(seed: int) -> None:
     world = standings.a_world(seed)
