@@ -14,7 +14,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pool.core.fleet import Fleet
     from pool.core.period import Period
     from pool.core.placement import Candidate
+    from pool.core.reclaim import Borrower
     from pool.core.shapes import Ask
     from pool.core.standing import Standing
     from pool.queries.snapshot import Snapshot
@@ -138,7 +139,7 @@ class _Look:
     def __init__(self, pool: Pool, ask: Ask, now: datetime) -> None:
         self.pool, self.ask, self.now = pool, ask, now
 
-    def borrowers(self, wanted: Period) -> object:
+    def borrowers(self, wanted: Period) -> Callable[[datetime], Sequence[Borrower]]:
         from pool.core.borrowers import borrowers
         from pool.core.period import Period
 
@@ -146,7 +147,7 @@ class _Look:
         far = Period(wanted.start, (wanted.end or wanted.start) + timedelta(hours=2))
         standing = self.pool.standing(fleet, far)
 
-        def at(instant: datetime) -> object:
+        def at(instant: datetime) -> Sequence[Borrower]:
             when = Period(instant, instant + (wanted.duration or timedelta(hours=1)))
             return borrowers(fleet, standing, quota_world.HOLDER, when, self.now)
 

@@ -134,10 +134,7 @@ def field(
     if fleet.fact(has_auto):
         _modes(fleet.window(wide(period), now, without=without), ask, count, why)
     _nowhere(fleet, ask, count, offered, why)
-    if barred is not None:
-        kept = barred & (count > 0)
-        why.say(kept, "guaranteed_to_others")
-        count[kept] = 0
+    _kept_for_others(barred, count, why)
     left, in_all = _node_limits(window, ask)
     if left is not None:
         full = (left[fleet.node] < 1) & (count > 0)
@@ -328,6 +325,14 @@ def _nowhere(fleet: Fleet, ask: Ask, count: Ints, offered: Ints, why: _Why) -> N
         out = out | away
     count[out] = 0
     offered[out] = 0
+
+
+def _kept_for_others(barred: Bools | None, count: Ints, why: _Why) -> None:
+    """No room where others' guarantees need it."""
+    if barred is not None:
+        kept = barred & (count > 0)
+        why.say(kept, "guaranteed_to_others")
+        count[kept] = 0
 
 
 def _node_limits(window: Window, ask: Ask) -> tuple[Ints | None, Ints | None]:

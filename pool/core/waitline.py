@@ -212,7 +212,7 @@ def decide(
     beside that. Behind a strict one nothing is given in its models but what is within a
     guarantee. `estimates`: for so many from the head the start is said; each takes a search.
     """
-    run = _Run(fleet, now, place, no_borrowing(ordered, now), fleet)
+    run = _Run(fleet, now, place, tuple(one for one in ordered if one.guaranteed), fleet)
     for position, one in enumerate(ordered, 1):
         run.position[one.id] = position
         if len(run.given) >= most or run.placings >= _MOST_PLACINGS:
@@ -234,7 +234,7 @@ class _Run:
     fleet: Fleet
     now: datetime
     place: Place
-    stopped: frozenset[str]
+    holders: tuple[Waiting, ...]
     bare: Fleet
     given: list[Given] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
@@ -263,6 +263,8 @@ class _Run:
             self._wait(one, position, self._keep(one, ask, period, found))
             return
         self.given.append(Given(one, wanted, period, tuple(found)))
+        # A holder that has what is guaranteed to it stops nobody any more.
+        self.holders = tuple(other for other in self.holders if other is not one)
         self.fleet = supposing(self.fleet, found[0].picks, period, one.whose)
         self.bare = supposing(self.bare, found[0].picks, period, one.whose)
 
@@ -344,9 +346,10 @@ class _Run:
 
     def _ask(self, one: Waiting) -> Ask | None:
         """What it asks for, without the models in which nobody borrows; None when there is no other."""
-        if one.guaranteed or not one.models & self.stopped:
+        stopped = no_borrowing(self.holders, self.now)
+        if one.guaranteed or not one.models & stopped:
             return one.ask
-        others = tuple(sorted(one.models - self.stopped))
+        others = tuple(sorted(one.models - stopped))
         return replace(one.ask, models=others) if others else None
 
     def _soonest(self, one: Waiting, ask: Ask) -> Given | None:

@@ -1,3 +1,5 @@
+"""Fair share with the numbers written out, and what holds whatever is asked for."""
+
 from __future__ import annotations
 
 from datetime import timedelta

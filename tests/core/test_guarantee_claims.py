@@ -1,3 +1,5 @@
+"""Claims over time: how much of each unit they come to, at instants and in stretches of time."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Counts of free GPUs against needs in units, compared with laying every group on every node."""
+
 from __future__ import annotations
 
 from itertools import product

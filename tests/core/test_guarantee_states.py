@@ -1,3 +1,5 @@
+"""What stays on GPUs, over time: whole GPUs that come and go, slices, shares, and what may be taken back."""
+
 from __future__ import annotations
 
 from dataclasses import replace

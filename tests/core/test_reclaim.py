@@ -1,3 +1,5 @@
+"""Who gives way: the order, the smallest set, the recall; compared with the rule taken one by one."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

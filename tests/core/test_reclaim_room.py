@@ -1,3 +1,5 @@
+"""Room without some who are there, compared with placing in earnest."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""A fleet with what nobody has booked yet: it is in the way, and counts as its owner's."""
+
 from __future__ import annotations
 
 from dataclasses import replace

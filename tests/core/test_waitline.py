@@ -1,3 +1,5 @@
+"""The order of the line, who may pass whom, estimates; and that nobody starves."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -181,6 +183,11 @@ def test_while_a_holder_of_a_guarantee_waits_nobody_borrows_in_its_models() -> N
     assert no_borrowing([holder, only_there], DAWN) == {H100}
     assert why(decision) == {0: "first", 1: "borrowing_stopped"}
     assert [pick.model for pick in decision.given[0].candidates[0].picks] == [A100]
+
+
+def test_a_holder_that_is_served_stops_nobody_behind_it() -> None:
+    fleet = booked(busy_until(0, 0))
+    assert given_to(decide(fleet, [waits(0, B, guaranteed=True), waits(1)], DAWN, place)) == [0, 1]
 
 
 def test_one_whose_window_is_over_is_too_late_and_one_for_later_gets_its_own_time() -> None:
