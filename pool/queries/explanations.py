@@ -101,8 +101,7 @@ def on(fleet: Fleet, models: Iterable[str], period: Period, but: UUID | None = N
     )
     told = fleet.on.records(which)
     found = _sums(told["reservation"], told["charge"].astype(np.int64), ~told["blocker"])
-    found.pop(but, None)  # type: ignore[call-overload]
-    return found
+    return {pk: milli for pk, milli in found.items() if pk != but}
 
 
 def recall(row: Reservation) -> Mapping[str, Any] | None:

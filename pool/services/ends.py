@@ -23,6 +23,7 @@ def tell(*, now: datetime) -> int:
             notices.concerned(row), "ends_soon", key=key, now=now, reservation=row, data=data
         )
     for row in ends.late(now):
+        assert row.started_at is not None
         data = {"planned": row.period.lower.isoformat(), "start": row.started_at.isoformat()}
         key = ends.late_key(row)
         told += notices.tell(

@@ -93,7 +93,8 @@ def explain(*, user: User, row: Reservation, now: datetime) -> Explanation:
     if row.state == State.WAITING:
         return _waits(told, user, row, now)
     if row.state == State.HELD and row.from_wait:
-        return replace(told, rule=Rule.OFFER, numbers={"hold_until": row.hold_until.isoformat()})
+        until = row.hold_until.isoformat() if row.hold_until else None
+        return replace(told, rule=Rule.OFFER, numbers={"hold_until": until})
     if row.state == State.PENDING_APPROVAL:
         until = row.approve_by.isoformat() if row.approve_by else None
         return replace(told, rule=Rule.APPROVAL, numbers={"approve_by": until})
@@ -153,6 +154,8 @@ def _over_quota(
 
 def _name(user: User, team: int | None) -> str | None:
     """The team whose line it is, if `user` may see that team; None: one above."""
+    if team is None:
+        return None
     return teams.visible_to(user).filter(pk=team).values_list("name", flat=True).first()
 
 

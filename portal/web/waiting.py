@@ -49,7 +49,7 @@ class WaitForm(forms.Form):
         label=gettext_lazy("Wait for at most"),
         choices=[(hours, _WORDS[hours]) for hours in HOURS],
         coerce=int,
-        empty_value=HOURS[2],
+        empty_value=None,
         required=False,
         initial=HOURS[2],
         widget=forms.Select(attrs={"class": "form-select"}),
