@@ -49,6 +49,17 @@ def test_a_portal_is_set_up_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> N
     assert (line.guaranteed_milli, line.cap_milli, line.pool) == (1000, 2500, Pool.objects.get())
 
 
+def test_what_stands_beside_a_line_is_set_and_taken_away(cast: Cast) -> None:
+    options = ("--lend", "1", "--budget", "500", "--longest", "12", "--kind", "mig", "--unit", "gpu")
+    run("quota_set", "vision", "main", "--cap", "4", "--guaranteed", "2", *options)
+    line = QuotaLine.objects.get(team=cast.vision)
+    assert (line.lend_milli, line.budget_milli_hours, line.longest_minutes) == (1000, 500_000, 720)
+    assert (line.kinds, line.unit) == (["mig"], "gpu")
+    run("quota_set", "vision", "main", "--cap", "4", "--guaranteed", "2", "--budget", "none")
+    line.refresh_from_db()
+    assert (line.lend_milli, line.budget_milli_hours) == (1000, None)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_check_says_that_nothing_differs_or_lists_what_does(cast: Cast) -> None:
     QuotaLine.objects.update(guaranteed_milli=0)
@@ -112,6 +123,7 @@ def test_everything_is_frozen_and_thawed(cast: Cast) -> None:
         (["quota_set", "vision", "none", "--cap", "1"], "no pool none"),
         (["quota_set", "vision", "main", "--cap", "many"], "no number"),
         (["quota_set", "vision", "main", "--cap", "nan"], "no number"),
+        (["quota_set", "vision", "main", "--cap", "1", "--weight", "none"], "no number"),
         (["quota_set", "vision", "main", "--cap", "1", "--guaranteed", "2"], "too_large"),
         (["join_code", "none", "dgx-01"], "not_found"),
         (["gpu_set", "none"], "No GPU of none"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from psycopg.types.range import TimestamptzRange
 
 from pool.core.period import Period
-from pool.models import QuotaLine
+from pool.models import QuotaGrant, QuotaLine, Team
 from pool.queries import quota
 from pool.services import reservations
 from tests.scene import H100, HALF, NOON, Scene, add_node, hours, make_scene
@@ -53,6 +54,84 @@ def test_the_bars_are_those_of_ones_own_teams(scene: Scene) -> None:
     (bar,) = quota.bars_for(scene.milo)
     assert (bar.team, bar.pool, bar.cap_milli, bar.guaranteed_milli) == ("vision", "main", 4000, 1000)
     assert list(quota.bars_for(scene.otto)) == []
+
+
+def test_what_a_team_below_uses_counts_on_the_line_above_too(scene: Scene) -> None:
+    child = Team.objects.create(name="child", parent=scene.vision)
+    QuotaLine.objects.create(team=child, pool=scene.pool, cap_milli=2000)
+    scene.book(HALF, team="child")
+    scene.book(HALF)
+    assert used(scene) == [(None, 1000)]
+    (line,) = quota.usage(child, scene.pool, DAY)
+    assert line.used_milli == 500
+
+
+def test_a_grant_adds_to_its_line_while_it_lasts(scene: Scene) -> None:
+    grant(scene, cap=2000, guaranteed=500)
+    (line,) = quota.usage(scene.vision, scene.pool, DAY)
+    assert (line.cap_milli, line.guaranteed_milli, line.granted) == (6000, 1500, True)
+    (line,) = quota.usage(scene.vision, scene.pool, Period(NOON + hours(24), NOON + hours(25)))
+    assert (line.cap_milli, line.granted) == (4000, False)
+
+
+def test_a_budget_stands_beside_its_line(scene: Scene) -> None:
+    QuotaLine.objects.filter(team=scene.vision).update(budget_milli_hours=4000)
+    scene.book(HALF, duration=hours(4))
+    rows = list(quota.visible_to(scene.milo))
+    (bar,) = quota.bars(rows, NOON)
+    assert bar.burn is not None
+    assert (bar.burn.budget, bar.burn.spent) == (4000, 2000)
+
+
+@pytest.mark.parametrize(("who", "teams"), [("milo", ["vision"]), ("sam", ["speech"]), ("otto", None)])
+def test_who_is_in_no_team_sees_no_line_unless_all(scene: Scene, who: str, teams: list[str] | None) -> None:
+    found = [line.team.name for line in quota.visible_to(getattr(scene, who))]
+    assert found == (teams or ["speech", "vision"])
+
+
+def test_promises_stand_beside_what_there_is(scene: Scene) -> None:
+    child = Team.objects.create(name="child", parent=scene.vision)
+    QuotaLine.objects.create(team=child, pool=scene.pool, cap_milli=500, guaranteed_milli=100)
+    QuotaLine.objects.create(team=scene.speech, pool=scene.pool, model=H100, cap_milli=300)
+    grant(scene, cap=2000, guaranteed=500)
+    scene.book(HALF)
+    of_model, all_together = quota.supply(scene.pool, NOON)
+    assert (of_model.model, of_model.guaranteed, of_model.caps) == (H100, 0, 300)
+    assert (all_together.guaranteed, all_together.caps) == (2500, 6300)
+    assert all_together.capacity == of_model.capacity == 2000
+    assert (all_together.used, all_together.unknown) == (500, 0)
+
+
+def test_the_fair_share_is_of_every_team_with_a_line(scene: Scene) -> None:
+    scene.book(HALF)
+    shares = quota.fair_shares(scene.pool, NOON)
+    assert set(shares) == {scene.vision.pk, scene.speech.pk}
+    assert shares[scene.vision.pk].milli >= 500
+
+
+def test_a_line_that_was_never_set_has_a_cap_of_0(scene: Scene) -> None:
+    line = quota.line_of(scene.vision, scene.pool, H100)
+    assert (line.pk, line.cap_milli, line.version) == (None, 0, 0)
+    assert quota.line_of(scene.vision, scene.pool, "").cap_milli == 4000
+
+
+def test_rules_are_told_as_they_would_be(scene: Scene) -> None:
+    line = quota.line_of(scene.vision, scene.pool, "")
+    line.cap_milli = 9000
+    would_be = quota.rules_with(scene.pool, line)
+    assert [one.cap_milli for one in would_be.lines if one.team == scene.vision.pk] == [9000]
+    assert len(would_be.lines) == len(quota.rules(scene.pool).lines)
+    assert quota.models_of(scene.pool) == [H100]
+
+
+def grant(scene: Scene, *, cap: int, guaranteed: int) -> None:
+    QuotaGrant.objects.create(
+        team=scene.vision,
+        pool=scene.pool,
+        cap_milli=cap,
+        guaranteed_milli=guaranteed,
+        valid=TimestamptzRange(NOON, NOON + hours(24)),
+    )
 
 
 def test_lines_come_with_the_one_for_any_model_first(scene: Scene) -> None:
