@@ -182,7 +182,8 @@ def _stay(known: Ints, comes: Ints, goes: Ints, inner: Bools) -> tuple[Ints, Int
 def _sorted(values: Ints) -> Ints:
     """Each once, in order."""
     values = np.sort(values)
-    return values[np.append(True, np.diff(values) != 0)[: len(values)]]
+    each: Ints = values[np.append(True, np.diff(values) != 0)[: len(values)]]
+    return each
 
 
 class _Tables:

@@ -67,7 +67,8 @@ class Terms:
 
     def over(self) -> Ints:
         """[team]: what teams below are guaranteed of models beyond the team's lines for these models."""
-        return np.maximum(0, self.asked - self.guaranteed)[:, :-1].sum(axis=1)
+        found: Ints = np.maximum(0, self.asked - self.guaranteed)[:, :-1].sum(axis=1)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,5 +247,6 @@ def charter(
     models: Sequence[str],
 ) -> Charter:
     """`models` are the pool's; what lines are for besides comes after them."""
-    named = {one.model for one in (*lines, *grants) if one.model is not None}
-    return Charter(tuple(lines), tuple(grants), parents, (*models, *sorted(named - set(models))))
+    named = {one.model for one in lines} | {one.model for one in grants}
+    more = sorted({model for model in named if model is not None} - set(models))
+    return Charter(tuple(lines), tuple(grants), parents, (*models, *more))

@@ -50,17 +50,17 @@ class Uses:
         What stands in the way without being booked counts in no quota.
         """
         on, start, end = fleet.on, micros(within.start), micros(within.end)
-        which = np.flatnonzero(
-            (on.field("since", slice(None)) < end)
-            & (on.field("until", slice(None)) > start)
-            & ~on.field("blocker", slice(None)).astype(np.bool_)
+        since, until = (
+            on.field(name, slice(None)).astype(np.int64, copy=False) for name in ("since", "until")
         )
+        blocker = on.field("blocker", slice(None)).astype(np.bool_, copy=False)
+        which = np.flatnonzero((since < end) & (until > start) & ~blocker)
         if without is not None:
             which = which[(on.field("reservation", which) != halves(without)).any(axis=1)]
         place = on.at[which]
 
         def ints(name: str) -> Ints:
-            return on.field(name, which).astype(np.int64)
+            return on.field(name, which).astype(np.int64, copy=False)
 
         klass, share = ints("klass"), ints("memory")
         # A share says what it takes; all else has its part of the card's memory.

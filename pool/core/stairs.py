@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pool.core.fleet_rows import NEVER, Bools, Ints
+from pool.core.fleet_rows import Bools, Ints
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -127,13 +127,9 @@ def sums(keys: Ints, amounts: Ints, number: int) -> Ints:
     return np.bincount(keys, weights=amounts, minlength=number).astype(np.int64)
 
 
-def ends(time: Ints, end: int = NEVER) -> Ints:
-    """When each step of one group ends."""
-    return np.append(time[1:], end)
-
-
 def _firsts(group: Ints) -> Bools:
-    return np.diff(group, prepend=-1) != 0
+    found: Bools = np.diff(group, prepend=-1) != 0
+    return found
 
 
 def _ordered(group: Ints, time: Ints, number: int) -> Ints:
