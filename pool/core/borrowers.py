@@ -42,28 +42,34 @@ def borrowers(
     milli[spans.which[there]] = spans.milli[there]
     if not milli.any():
         return []
-    known, code = np.unique(uses.reservation, axis=0, return_inverse=True)
-    work = _Work(fleet, standing, milli, code.ravel(), [whole_id(two) for two in known], micros(now))
+    work = _Work(fleet, standing, milli, micros(now))
     return [work.borrower(links) for links in work.stays(set(spared))]
 
 
 class _Work:
-    """Reservations by number: `code` of each use, `ids` of each. `milli` is what of each use is borrowed."""
+    """Reservations by number: `code` of each use, `ids` of those of which something is borrowed.
 
-    def __init__(
-        self, fleet: Fleet, standing: Standing, milli: Ints, code: Ints, ids: Sequence[UUID], now: int
-    ) -> None:
-        self.uses, self.on, self.ids, self.now = standing.uses, fleet.on, ids, now
-        self.milli, self.code = milli, code
-        self.borrowed = np.bincount(code, milli, len(ids)).astype(np.int64)
-        self.charge = np.bincount(code, self.uses.milli, len(ids)).astype(np.int64)
-        self.some = np.zeros(len(ids), dtype=np.int64)
-        self.some[code] = np.arange(len(code))  # a use of each
+    `milli` is what of each use is borrowed, `some` a use of each reservation.
+    """
+
+    def __init__(self, fleet: Fleet, standing: Standing, milli: Ints, now: int) -> None:
+        self.uses, self.on, self.now = standing.uses, fleet.on, now
+        self.milli, self.code = milli, _codes(standing.uses.reservation)
+        number = int(self.code.max()) + 1
+        self.borrowed = np.bincount(self.code, milli, number).astype(np.int64)
+        self.charge = np.bincount(self.code, self.uses.milli, number).astype(np.int64)
+        self.some = np.zeros(number, dtype=np.int64)
+        self.some[self.code] = np.arange(len(self.code))
+        those = np.flatnonzero(self.borrowed)
+        self.ids = {n: whole_id(self.uses.reservation[self.some[n]]) for n in those.tolist()}
+        rows = self.uses.row[self.some[those]]
+        told = fleet.on.field("priority", rows).tolist()
+        self.priority = dict(zip(those.tolist(), told, strict=True))
         self.over = _over_share(standing, milli)
 
     def stays(self, spared: Collection[UUID]) -> list[list[int]]:
         """The reservations of which something is borrowed, with those that go on in their place."""
-        root = {n: n for n in np.flatnonzero(self.borrowed).tolist() if self.ids[n] not in spared}
+        root = {n: n for n, pk in self.ids.items() if pk not in spared}
 
         def found(n: int) -> int:
             while root[n] != n:
@@ -101,10 +107,19 @@ class _Work:
             borrowed_milli=int(self.borrowed[list(links)].sum()),
             charge_milli=int(self.charge[list(links)].sum()),
             over_share=self.over[team],
-            priority=int(self.on.field("priority", self.uses.row[last : last + 1])[0]),
+            priority=self.priority[links[-1]],
             created=created,
             started=instant(since) if since <= self.now else None,
         )
+
+
+def _codes(reservation: Ints) -> Ints:
+    """A number for each reservation, the same for all its uses."""
+    order = np.lexsort((reservation[:, 0], reservation[:, 1]))
+    fresh = np.append(False, (np.diff(reservation[order], axis=0) != 0).any(axis=1))
+    code = np.empty(len(order), dtype=np.int64)
+    code[order] = np.cumsum(fresh[: len(order)])
+    return code
 
 
 def _over_share(standing: Standing, milli: Ints) -> dict[int, float]:

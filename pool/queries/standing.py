@@ -100,14 +100,19 @@ def frame(pool_id: int) -> Frame:
 def _read(pool_id: int) -> Frame:
     return Frame(
         lines=tuple(_line(*row) for row in _rows(_LINES, pool_id)),
-        grants=tuple(Grant(*row[:-2], Period(*row[-2:])) for row in _rows(_GRANTS, pool_id)),
+        grants=tuple(_grant(*row) for row in _rows(_GRANTS, pool_id)),
         parents=dict(_rows("SELECT id, parent_id FROM pool_team", pool_id)),
     )
 
 
 def _line(*row: Any) -> Line:
-    *own, kinds, largest, most, longest, ahead = row
-    return Line(*own, limits=Limits(tuple(kinds), largest, most, longest, ahead))
+    own, (kinds, *limits) = row[:11], row[11:]
+    return Line(*own, Limits(tuple(kinds), *limits))
+
+
+def _grant(*row: Any) -> Grant:
+    team, model, guaranteed, cap, memory, budget, start, end = row
+    return Grant(team, model, guaranteed, cap, memory, budget, Period(start, end))
 
 
 def _capacity(pool_id: int, fleet: Fleet) -> Mapping[str, int]:
@@ -124,4 +129,4 @@ def _capacity(pool_id: int, fleet: Fleet) -> Mapping[str, int]:
 def _rows(sql: str, pool_id: int) -> Sequence[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, {"pool": pool_id})
-        return cursor.fetchall()
+        return list(cursor.fetchall())

@@ -20,7 +20,7 @@ from pool.core.topology import channel
 from pool.models import Allocation, Gpu, Pool, Reservation
 from pool.models.reservations import SHARED, new_id
 from pool.services import commands, events, locks, notices, thresholds
-from pool.services.plans import Plan, Wanted
+from pool.services.plans import Plan, Wanted, charged
 from pool.services.wishes import Wish
 
 _VERBS = {State.HELD: "reservation.held", State.PENDING_APPROVAL: "reservation.pending_approval"}
@@ -31,31 +31,12 @@ def write(wish: Wish, pool: Pool, plan: Plan, *, reclaiming: bool = False) -> Re
 
     `reclaiming`: others are still there, who leave when it begins.
     """
-    milli = sum(pick.charge_milli for pick in plan.picks)
-    approve_by = _approve_by(wish, pool, milli)
+    approve_by = _approve_by(wish, pool, charged(plan))
     state, reason, goes = _first_state(wish, pool, plan, pending=approve_by is not None)
     if reclaiming:
         state, reason, goes = State.SCHEDULED, Reason.RECLAIMING, False
-    reservation = Reservation(
-        team=wish.team,
-        pool=pool,
-        owner=wish.owner,
-        booked_by=wish.actor,
-        title=wish.title,
-        ask=ask_json(wish.wanted.ask),
-        klass=wish.wanted.klass,
-        state=state,
-        state_reason=reason,
-        period=_range(wish.wanted.period),
-        created_at=wish.now,
-        charge_milli=milli,
-        hold_until=wish.hold_until,
-        approve_by=approve_by,
-        imex_channel=channel_of(pool, plan, wish.wanted),
-        visibility=wish.visibility,
-        restartable=wish.restartable,
-        **terms(wish),
-    )
+    reservation = _row(wish, pool, plan)
+    reservation.state, reservation.state_reason, reservation.approve_by = state, reason, approve_by
     reservation.save(force_insert=True)
     rows = allocate(reservation, plan, wish.wanted, wanted_at=wish.now if goes else None)
     events.record(
@@ -73,6 +54,26 @@ def write(wish: Wish, pool: Pool, plan: Plan, *, reclaiming: bool = False) -> Re
     if goes:
         commands.issue(locks.gpus(row.gpu_id for row in rows), wish.now)
     return reservation
+
+
+def _row(wish: Wish, pool: Pool, plan: Plan) -> Reservation:
+    return Reservation(
+        team=wish.team,
+        pool=pool,
+        owner=wish.owner,
+        booked_by=wish.actor,
+        title=wish.title,
+        ask=ask_json(wish.wanted.ask),
+        klass=wish.wanted.klass,
+        period=_range(wish.wanted.period),
+        created_at=wish.now,
+        charge_milli=charged(plan),
+        hold_until=wish.hold_until,
+        imex_channel=channel_of(pool, plan, wish.wanted),
+        visibility=wish.visibility,
+        restartable=wish.restartable,
+        **terms(wish),
+    )
 
 
 def terms(wish: Wish) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
 from pool.core import placement, promises
 from pool.core.errors import Code, Refusal
 from pool.core.fleet import Bools
@@ -205,7 +207,9 @@ def _memory(snap: Snapshot, pick: Pick) -> int:
     if pick.portion is not None:
         return pick.portion.memory_mib
     place = snap.fleet.places[pick.gpu_id]
-    return int(memory_mib(snap.fleet.memory[place], pick.size, snap.fleet.grid[place]))
+    part = slice(place, place + 1)
+    size = np.array([pick.size], dtype=np.int64)
+    return int(memory_mib(snap.fleet.memory[part], size, snap.fleet.grid[part])[0])
 
 
 def over_quota(snap: Snapshot, picks: Sequence[Pick], wanted: Wanted) -> Refusal | None:

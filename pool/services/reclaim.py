@@ -86,8 +86,10 @@ def think(pool: Pool, wanted: Wanted, now: datetime, *, without: UUID | None = N
 
 
 def _has_guarantee(snap: Snapshot, team: int) -> bool:
-    mine = (one for one in (*snap.standing.lines, *snap.standing.grants) if one.team == team)
-    return any(one.guaranteed_milli for one in mine)
+    lines, grants = snap.standing.lines, snap.standing.grants
+    return any(one.team == team and one.guaranteed_milli for one in lines) or any(
+        one.team == team and one.guaranteed_milli for one in grants
+    )
 
 
 class _Look:

@@ -74,11 +74,7 @@ def release(
     if made is not None:
         return idempotency.first_result(made)
     seen = access.reservation(actor, reservation_id)
-    own = seen.owner_id == actor.pk and access.can(actor, Action.RELEASE_OWN, seen.team)
-    if not own:
-        access.require(actor, Action.RELEASE_TEAM, seen.team)
-    if waive:
-        _require_waiver(actor, seen)
+    own = _may_release(actor, seen, waive=waive)
     pool = locks.pool(seen.pool_id)
     row = locks.reservation(reservation_id, version)
     if row.state not in RELEASABLE:
@@ -95,6 +91,16 @@ def release(
     if claim:
         idempotency.keep(claim, resource=row.pk, now=now, status=200)
     return row
+
+
+def _may_release(actor: User, row: Reservation, *, waive: bool) -> bool:
+    """FORBIDDEN, or whether it is the actor's own."""
+    own = row.owner_id == actor.pk and access.can(actor, Action.RELEASE_OWN, row.team)
+    if not own:
+        access.require(actor, Action.RELEASE_TEAM, row.team)
+    if waive:
+        _require_waiver(actor, row)
+    return own
 
 
 def late_price(row: Reservation, now: datetime) -> int:
