@@ -33,8 +33,15 @@ FIELDS: Mapping[str, tuple[int, int] | tuple[str, ...] | None] = MappingProxyTyp
         "auto_return": None,
         "good_probes": (1, 1000),
         "defragment": tuple(Pool.Defragment.values),
+        "notice_seconds": (0, 3600),
+        "min_run_seconds": (0, 86_400),
+        "approve_above_milli": (0, 1_000_000_000),
+        "late_release_price": None,
+        "half_life_hours": (1, 8760),
     }
 )
+#: Of these None is a value, too: there is no limit.
+NO_LIMIT = frozenset({"approve_above_milli"})
 
 
 @locks.use_case
@@ -101,6 +108,8 @@ def _odd(name: str, value: Any) -> FieldError | None:
     if isinstance(allowed[0], str):
         fits = value in allowed
         return None if fits else FieldError(pointer, "not_a_choice", {"choices": list(allowed)})
+    if value is None and name in NO_LIMIT:
+        return None
     low, high = allowed
     fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
     return None if fits else FieldError(pointer, "not_an_integer", {"min": low, "max": high})

@@ -180,8 +180,10 @@ def _put(line: QuotaLine, guaranteed_milli: int, cap_milli: int, wanted: Conditi
 def _save(line: QuotaLine, before: dict[str, Any] | None, actor: User | None, now: datetime) -> None:
     line.version += 1
     line.save()
-    about = {"team_id": line.team_id, "pool_id": line.pool_id}
-    events.record("quota.set", actor=actor, now=now, before=before, after=_facts(line), **about)
+    pool_id, after = line.pool_id, _facts(line)
+    events.record(
+        "quota.set", actor=actor, now=now, team_id=line.team_id, pool_id=pool_id, before=before, after=after
+    )
 
 
 def _check(line: QuotaLine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pool.core.period import parse_instant
@@ -104,18 +105,19 @@ def request(body: Mapping[str, Any]) -> Request:
     for name in ("start", "end"):
         if body.get(name) is None:
             read.missing(name)
-    found = {
-        "team": read.text("team", NAME_LIMIT),
-        "pool": read.text("pool", NAME_LIMIT),
-        "model": read.text("model", MODEL_LIMIT, default=""),
-        "justification": read.text("justification", TEXT_LIMIT),
-        "renews": read.optional("renews", MOST_VERSION),
-        "amounts": Amounts(**{name: read.integer(name, MOST_LARGE, 0) for name in _AMOUNTS}),
-    }
+    found = partial(
+        Request,
+        team=read.text("team", NAME_LIMIT),
+        pool=read.text("pool", NAME_LIMIT),
+        model=read.text("model", MODEL_LIMIT, default=""),
+        justification=read.text("justification", TEXT_LIMIT),
+        renews=read.optional("renews", MOST_VERSION),
+        amounts=Amounts(**{name: read.integer(name, MOST_LARGE, 0) for name in _AMOUNTS}),
+    )
     read.done()
     assert start is not None
     assert end is not None
-    return Request(start=start, end=end, **found)
+    return found(start=start, end=end)
 
 
 def decision(body: Mapping[str, Any]) -> Decision:

@@ -279,6 +279,10 @@ def test_a_pools_policy_is_shown_and_set(cast: Cast) -> None:
     assert (pool.may_kill, pool.grace_seconds, pool.foreign) == (True, 30, "look")
     with pytest.raises(CommandError, match="invalid"):
         run("pool_set", "main", "--most-shares", "0")
+    run("pool_set", "main", "--approve-above-milli", "8000", "--notice-seconds", "60")
+    pool.refresh_from_db()
+    assert (pool.approve_above_milli, pool.notice_seconds) == (8000, 60)
+    assert "approve_above_milli  none" in run("pool_set", "main", "--approve-above-milli", "none")
 
 
 def test_gpus_are_given_out_in_shares_from_the_shell(cast: Cast, node: SimNode) -> None:

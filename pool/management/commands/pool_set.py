@@ -24,7 +24,16 @@ HELP = {
     "lost_minutes": "after which bookings on a lost GPU fail or go elsewhere",
     "auto_return": "a GPU that was faulty comes back by itself after its good probes",
     "good_probes": "good reports in a row before a faulty GPU may come back",
+    "notice_seconds": "how long before borrowed capacity is taken back its holder is told",
+    "min_run_seconds": "what has begun is not taken back before it has run so long",
+    "approve_above_milli": "thousandths of a GPU above which a booking needs an approver; none: none does",
+    "late_release_price": "unused hours that are given back late cost something of the budget",
+    "half_life_hours": "after which past use counts half in the fair share",
+    "defragment": "what is done with a plan by which bookings that have not begun move",
 }
+
+#: What takes a limit away.
+NONE = "none"
 
 
 class Command(BaseCommand):
@@ -38,6 +47,8 @@ class Command(BaseCommand):
                 parser.add_argument(option, choices=("yes", "no"), help=HELP[field])
             elif isinstance(allowed[0], str):
                 parser.add_argument(option, choices=allowed, help=HELP[field])
+            elif field in policy.NO_LIMIT:
+                parser.add_argument(option, type=_limit, help=HELP[field])
             else:
                 parser.add_argument(option, type=int, help=HELP[field])
 
@@ -46,6 +57,8 @@ class Command(BaseCommand):
         for field, allowed in policy.FIELDS.items():
             if allowed is None and field in values:
                 values[field] = values[field] == "yes"
+            elif values.get(field) == NONE:
+                values[field] = None
         row = pool_named(name)
         if values:
             with refusals_are_sentences():
@@ -53,4 +66,10 @@ class Command(BaseCommand):
         for field in policy.FIELDS:
             value = getattr(row, field)
             shown = ("yes" if value else "no") if isinstance(value, bool) else value
+            shown = NONE if shown is None else shown
             self.stdout.write(f"{field:<20} {shown}")
+
+
+def _limit(text: str) -> int | str:
+    """A whole number, or that there is no limit."""
+    return NONE if text == NONE else int(text)
