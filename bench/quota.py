@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pool.services.plans import Wanted
 
 DECISIONS = 60
-RECLAIMS = 10
+RECLAIMS, TRIES = 10, 40
 
 
 class Pool:
@@ -115,21 +115,29 @@ def reclaim(pool: Pool) -> list[float]:
     from pool.core.reclaim import Notice, reclaim
     from pool.core.shapes import GpuAsk
 
-    times, victims = [], 0
+    times: list[float] = []
     ask = GpuAsk(count=8, same_node=True)
     rule = Notice(timedelta(minutes=5), timedelta(minutes=10))
-    for _ in range(RECLAIMS):
+    for _ in range(TRIES):
         period = pool.some_period(1)
-        period = replace(period, end=period.start + timedelta(hours=24))
-        now = period.start
-        look = _Look(pool, ask, now)
+        period = replace(period, end=period.start + timedelta(hours=18))
+        look = _Look(pool, ask, period.start)
         begun = time.perf_counter()
         found = reclaim(
-            pool.world.fleet, ask, period, now, rule=rule, borrowers=look.borrowers(period), place=look.place
+            pool.world.fleet,
+            ask,
+            period,
+            period.start,
+            rule=rule,
+            borrowers=look.borrowers(period),
+            place=look.place,
         )
-        times.append((time.perf_counter() - begun) * 1000)
-        victims += len(found.victims) if found else 0
-    assert victims, "nobody had to give way"
+        # Now and then a node is free anyway, or the borrowers on none are all of it.
+        if found is not None and found.victims:
+            times.append((time.perf_counter() - begun) * 1000)
+        if len(times) == RECLAIMS:
+            break
+    assert times, "nobody had to give way"
     return times
 
 
