@@ -6,6 +6,7 @@ given, and when, is decided in turns.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,8 @@ WAITS_FOR = frozenset(
     {"over_cap", "over_memory", "over_budget", "not_lent", "borrowing_stopped"}
     | {"firm_over_guaranteed", "online_over_guaranteed"}
 )
+#: Of these the figures are what others leave, which may become more.
+_NOT_OWN = frozenset({"not_lent", "borrowing_stopped"})
 
 
 def join(
@@ -107,6 +110,17 @@ def _window(first: Period, latest: datetime | None, now: datetime, *, asks_first
     return Period(first.start, last)
 
 
+def may_help(code: str, told: Mapping[str, Any], *, partial_ok: bool) -> bool:
+    """Whether waiting may bring what was refused with this code and these numbers."""
+    if code == Code.NO_CAPACITY:
+        there = {why for why, number in told.get("counts", {}).items() if number}
+        enough = 1 if partial_ok else told.get("asked", 1)
+        return bool(told.get("offered", 0) >= enough or there & MAY_COME_BACK)
+    if code != Code.QUOTA_EXCEEDED or told.get("reason") not in WAITS_FOR:
+        return False
+    return partial_ok or told.get("asked", 0) <= told.get("cap", 0) or told.get("reason") in _NOT_OWN
+
+
 def _check_ever(wish: Wish, *, partial_ok: bool) -> None:
     """Refuses what no waiting brings: more than the pool has when it is empty, or than the team may have."""
     snap = snapshot.take(wish.pool.pk, wish.wanted.reading, team_id=wish.team.pk, now=wish.now)
@@ -115,12 +129,10 @@ def _check_ever(wish: Wish, *, partial_ok: bool) -> None:
         plans.choose(snap, wish.wanted)
     except NoRoom:
         told = plans.no_capacity(snap, wish.wanted, None)
-        enough = 1 if partial_ok else told.data["asked"]
-        there = {why for why, number in told.data["counts"].items() if number}
-        if told.data["offered"] < enough and not there & MAY_COME_BACK:
+        if not may_help(told.code, told.data, partial_ok=partial_ok):
             raise told from None
     except Refusal as refusal:
-        if not _may_change(refusal, partial_ok=partial_ok):
+        if not may_help(refusal.code, refusal.data, partial_ok=partial_ok):
             raise
 
 
@@ -132,14 +144,6 @@ def _check_threshold(wish: Wish, snap: Snapshot) -> None:
     if thresholds.needs(wish.pool, milli):
         above = wish.pool.approve_above_milli
         raise Refusal(Code.NEEDS_APPROVAL, reason="not_from_wait", above_milli=above, asked_milli=milli)
-
-
-def _may_change(refusal: Refusal, *, partial_ok: bool) -> bool:
-    """Whether the same could be within quota once others, or the team itself, have given something back."""
-    told = refusal.data
-    if refusal.code != Code.QUOTA_EXCEEDED or told.get("reason") not in WAITS_FOR:
-        return False
-    return partial_ok or told.get("asked", 0) <= told.get("cap", 0) or told.get("reason") == "not_lent"
 
 
 def _row(wish: Wish, window: Period, *, partial_ok: bool, asks_first: bool) -> Reservation:

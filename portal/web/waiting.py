@@ -16,7 +16,7 @@ from pool.core.errors import Code
 from pool.core.shapes import Class
 from pool.core.states import State
 from pool.queries import access, clock
-from pool.services import explanations, lineup, reservations
+from pool.services import explanations, lineup, reservations, waitlist
 from pool.services.wishes import Asked
 from portal import askwords, explainwords
 from portal.htmx import PageRequest, render
@@ -67,8 +67,11 @@ class WaitForm(forms.Form):
 
 
 def may_help(refused: Problem | None) -> bool:
-    """Whether waiting may bring what was refused now."""
-    return refused is not None and refused.code in (Code.NO_CAPACITY, Code.QUOTA_EXCEEDED)
+    """Whether waiting may bring what was refused now, or a part of it."""
+    if refused is None:
+        return False
+    several = refused.code == Code.NO_CAPACITY and refused.data.get("asked", 1) > 1
+    return waitlist.may_help(refused.code, refused.data, partial_ok=several)
 
 
 def wait_form(request: PageRequest) -> WaitForm:
