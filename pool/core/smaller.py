@@ -21,10 +21,22 @@ def largest(fleet: Fleet, ask: Ask, free: Free) -> Ask | None:
     Fewer pieces before smaller ones: a piece is what its work needs. Of MIG the largest smaller
     profile (with its own media share, without graphics), of shares as many GiB as there are.
     """
-    fewer = free(ask)
-    if fewer:
-        return _of(ask, min(fewer, ask.count))
+    fewer = _fewer(ask, free)
+    if fewer is not None:
+        return fewer
     return next((one for one in _smaller(fleet, ask, free) if free(one) >= one.count), None)
+
+
+def _fewer(ask: Ask, free: Free) -> Ask | None:
+    """Fewer pieces of the same; what fits one block may not cross, as the whole did: it is looked at anew."""
+    left = min(free(ask), ask.count)
+    while left:
+        one = _of(ask, left)
+        fits = free(one)
+        if fits >= one.count:
+            return one
+        left = min(fits, one.count - 1)
+    return None
 
 
 def _of(ask: Ask, count: int) -> Ask:

@@ -53,6 +53,15 @@ def test_whole_gpus_come_in_whole_segments() -> None:
     assert instead(views, GpuAsk(count=6)) == GpuAsk(count=5)
 
 
+def test_what_fits_one_block_is_not_told_across_two() -> None:
+    """Six may cross from block to block; of three, one block's worth, two are free together."""
+    views = [replace(gpu(n, use=Use.WHOLE, node=f"node-{n // 4}"), block=f"rack-{n // 4}") for n in range(8)]
+    for n in (0, 1, 2, 4, 5):
+        views[n] = replace(views[n], busy=(wall(0, 8, span(0, 9)),))
+    assert shortfall(views, GpuAsk(count=6), NOW).free == 3
+    assert instead(views, GpuAsk(count=6)) == GpuAsk(count=2)
+
+
 def test_of_a_share_as_many_gib_as_there_are() -> None:
     there = replace(wall(0, 8, span(0, 9)), tenancy="booked", portion=Portion(60 * 1024, 10, 10, "me"))
     view = replace(
