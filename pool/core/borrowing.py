@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pool.core.standing import Standing
 
 #: So many uses at instants are looked at for one answer: about a tenth of a second.
-MOST = 150_000
+MOST = 250_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ def borrowed_spans(
 ) -> Spans:
     """What of each use is borrowed, and when, from `start` until before `end`; also of what is firm.
 
-    `team`: only of this one's own work. Where there are so many uses that more than `most` (use,
-    instant) would have to be looked at, some instants are left out, and less is told than is
-    borrowed: a use counts from the next instant that is left on, and until the last before its end.
+    `team`: only of this one's own work. Where more than `most` (use, instant) would have to be
+    looked at, some instants are left out of the largest families; between two that are left only what
+    is there all the time takes room, so that what is told is never more than what is borrowed.
     """
     families = _Families(standing, against, start, end)
     which = standing.uses.within(start, end)
@@ -66,9 +66,16 @@ def borrowed_spans(
         which = which[standing.uses.team[which] == team]
     which = which[families.may_be_over(which)]
     which = standing.uses.order(which)
-    moments = _moments(families, which, start, end, most)
-    rest = _rest(families, moments)
-    return _spans(moments, rest, end)
+    none = ~families.has[families.family[families.node[which]]]
+    moments = _moments(families, which[~none], start, end, most)
+    found = _spans(moments, _rest(families, moments), end)
+    # Where nothing is guaranteed to anybody, all is borrowed all the time.
+    which = np.concatenate((which[none], found.which))
+    milli = np.concatenate((standing.uses.milli[which[: int(none.sum())]], found.milli))
+    since = np.concatenate((np.full(int(none.sum()), start), found.since))
+    until = np.concatenate((np.full(int(none.sum()), end), found.until))
+    uses = standing.uses
+    return Spans(which, milli, np.maximum(since, uses.since[which]), np.minimum(until, uses.until[which]))
 
 
 class _Families:
@@ -86,8 +93,8 @@ class _Families:
         number = len(self.charter.teams)
         self.family: Ints = np.arange(number + 1, dtype=np.int64)
         #: [node]: where something is guaranteed to it at some time, so that others below it may have it.
-        self.gives: Bools = np.any([one.guaranteed.any(axis=1) for one in self._terms], axis=0)
-        self.gives &= ~on_path(self.charter, against) if against is not None else False
+        guaranteed: Bools = np.any([one.guaranteed.any(axis=1) for one in self._terms], axis=0)
+        self.gives: Bools = guaranteed & ~on_path(self.charter, against) & (against is not None)
         joined = self.gives.copy()
         for rows in reversed(self.charter.levels):
             above = self.charter.above[rows]
@@ -95,6 +102,9 @@ class _Families:
             inside &= ~on_path(self.charter, against)[rows]
             joined[rows] |= inside
             self.family[rows[inside]] = self.family[above[inside]]
+        #: [family]: whether anything is guaranteed to one of its teams at some time.
+        self.has: Bools = np.zeros(number + 1, dtype=np.bool_)
+        self.has[self.family[:number][guaranteed]] = True
 
     @cached_property
     def node(self) -> Ints:
@@ -122,13 +132,15 @@ class _Moments:
     """Every use at every instant at which its family changes, in the order in which guarantees are filled.
 
     `moment` numbers (family, instant): it is at `time[moment]`, in `stretch[moment]` between two
-    edges of the grants. `which`, `node`, `model` and `milli` are of the use.
+    edges of the grants. `which`, `node`, `model` and `milli` are of the use; `whole`: it is there
+    until the next moment.
     """
 
     time: Ints
     family: Ints
     stretch: Ints
     moment: Ints
+    whole: Bools
     which: Ints
     node: Ints
     direct: Bools
@@ -150,20 +162,22 @@ def _moments(families: _Families, which: Ints, start: int, end: int, most: int) 
     there = np.flatnonzero(np.bincount(family)) * width
     fixed = (there[:, None] + np.searchsorted(every, edges)).ravel()
     known = _sorted(np.concatenate((comes, goes[inner], fixed)))
-    first, last = _stay(known, comes, goes, inner)
-    if (number := int((last - first).sum())) > most:
-        kept = np.arange(len(known)) % -(-number // most) == 0
-        known = _sorted(np.concatenate((known[kept], fixed)))
-        first, last = _stay(known, comes, goes, inner)
+    stay = np.searchsorted(known, goes) - np.searchsorted(known, comes)
+    if int(stay.sum()) > most:
+        known = _sorted(np.concatenate((_thinned(known, width, family, stay, most), fixed)))
+    # Between two that are left out something may begin or end: there it takes no room.
+    first, last = np.searchsorted(known, comes, side="right") - 1, np.searchsorted(known, goes)
+    full = np.searchsorted(known, comes), np.searchsorted(known, goes, side="right") - inner
     time = every[known % width]
     use = np.repeat(np.arange(len(which)), last - first)
     before = np.cumsum(last - first) - (last - first)
-    its = which[use]
+    moment, its = np.arange(len(use)) + (first - before)[use], which[use]
     return _Moments(
         time=time,
         family=known // width,
         stretch=np.searchsorted(charter.edges, time, side="right"),
-        moment=np.arange(len(use)) + (first - before)[use],
+        moment=moment,
+        whole=(moment >= full[0][use]) & (moment < full[1][use]),
         which=its,
         node=families.node[its],
         direct=families.standing.direct[its],
@@ -172,11 +186,16 @@ def _moments(families: _Families, which: Ints, start: int, end: int, most: int) 
     )
 
 
-def _stay(known: Ints, comes: Ints, goes: Ints, inner: Bools) -> tuple[Ints, Ints]:
-    """From which to before which moment each is there: at those that it is there until the next."""
-    first = np.searchsorted(known, comes)
-    last = np.searchsorted(known, goes, side="right") - inner
-    return first, np.maximum(first, last)
+def _thinned(known: Ints, width: int, family: Ints, stay: Ints, most: int) -> Ints:
+    """Every so manieth of the moments of the families with the most, so that `most` are left in all."""
+    pairs = sums(family, stay, int(family.max(initial=0)) + 1)
+    order = np.sort(pairs)
+    # As much for each as would do if those after it had no more.
+    shares = (most - np.append(0, np.cumsum(order)[:-1])) // np.arange(len(order), 0, -1)
+    share = max(1, int(shares[np.argmax(order > shares)]))
+    step = -(-pairs // share)[known // width]
+    within = np.arange(len(known)) - np.searchsorted(known, known // width * width)
+    return known[within % np.maximum(1, step) == 0]
 
 
 def _sorted(values: Ints) -> Ints:
@@ -218,7 +237,8 @@ def _rest(families: _Families, moments: _Moments) -> Ints:
         some = np.flatnonzero(moments.direct & (rest > 0))
         its = moments.model[some] if column == "model" else np.full(len(some), number)
         key = group[some] * number + its if column == "model" else group[some]
-        rest[some] -= _taken(key, rest[some], tables.own[table[some], moments.node[some], its])
+        own = tables.own[table[some], moments.node[some], its]
+        rest[some] -= _taken(key, rest[some], own, moments.whole[some])
     for node in _parents(families, moments, rest):
         _within(families, moments, tables, node, rest)
     return rest
@@ -242,17 +262,17 @@ def _within(families: _Families, moments: _Moments, tables: _Tables, node: int, 
     number = len(families.charter.models)
     below = np.flatnonzero(_subtree(families.charter, node)[moments.node])
     moment, model = moments.moment[below], moments.model[below]
-    inside = moments.milli[below] - rest[below]
+    inside = (moments.milli[below] - rest[below]) * moments.whole[below]
     used = sums(moment * number + model, inside, len(moments.time) * number).reshape(-1, number)
     guaranteed = tables.guaranteed[tables.at(moments.stretch), node]
     left = np.maximum(0, guaranteed[:, :number] - used)
     any_left = np.maximum(0, guaranteed[:, number] - np.maximum(0, used - guaranteed[:, :number]).sum(axis=1))
     over = below[rest[below] > 0]
     moment, model = moments.moment[over], moments.model[over]
-    rest[over] -= _taken(moment * number + model, rest[over], left[moment, model])
+    rest[over] -= _taken(moment * number + model, rest[over], left[moment, model], moments.whole[over])
     over = over[rest[over] > 0]
     moment = moments.moment[over]
-    rest[over] -= _taken(moment, rest[over], any_left[moment])
+    rest[over] -= _taken(moment, rest[over], any_left[moment], moments.whole[over])
 
 
 def _subtree(charter: Charter, node: int) -> Bools:
@@ -265,15 +285,16 @@ def _subtree(charter: Charter, node: int) -> Bools:
     return found
 
 
-def _taken(key: Ints, amount: Ints, room: Ints) -> Ints:
-    """What each takes of a room that all with its key share, the first first."""
+def _taken(key: Ints, amount: Ints, room: Ints, whole: Bools) -> Ints:
+    """What each takes of a room that all with its key share, in turn; only what is whole uses it up."""
     if int(key.max(initial=0)) < 2**62 // max(len(key), 1):
         # Numbers that are all different sort several times as fast as by a stable sort.
         order = np.argsort(key * len(key) + np.arange(len(key)))
     else:
         order = np.argsort(key, kind="stable")
     key, amount = key[order], amount[order]
-    before = np.cumsum(amount) - amount
+    counted = amount * whole[order]
+    before = np.cumsum(counted) - counted
     fresh = np.diff(key, prepend=-1) != 0
     before -= before[fresh][np.cumsum(fresh) - 1]
     taken = np.empty(len(order), dtype=np.int64)

@@ -91,3 +91,12 @@ def test_a_team_that_has_lost_its_lines_borrows_all_that_it_has() -> None:
     start, end = micros(at(0)), micros(at(8))
     alone, strange = (borrowing.borrowed_spans(world.standing, start, end, one) for one in (None, 5))
     assert (alone.milli.tolist(), strange.milli.tolist()) == ([2000], [500])
+
+
+def test_teams_that_are_guaranteed_nothing_borrow_from_start_to_end_however_many_there_are() -> None:
+    work = tuple(Work(1, 125, number % 7, number % 7 + 3, number=number) for number in range(1, 40))
+    world = World((line(1, 0, 9000), line(2, 1000, 1000)), work)
+    spans = borrowing.borrowed_spans(world.standing, micros(at(0)), micros(at(20)), 2, most=1)
+    assert sorted(spans.which.tolist()) == list(range(39))
+    for which, since, until in zip(spans.which, spans.since, spans.until, strict=True):
+        assert (since, until) == (micros(at(work[which].start)), micros(at(work[which].end)))
