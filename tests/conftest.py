@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import tempfile
 from collections.abc import Generator
@@ -96,6 +97,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         # Workers inherit this; they must not import the settings before they have their own Redis.
         os.environ.pop("DJANGO_SETTINGS_MODULE", None)
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays to the end: no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+#: One process reads all modules, once.
+pytestmark = pytest.mark.xdist_group("house")
+
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
 LONGEST_FUNCTION = 40
@@ -51,6 +54,11 @@ class Module:
         return parse(self.text)
 
     @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree: most rules look through it."""
+        return walked(self.text)
+
+    @property
     def name(self) -> str:
         return Path(self.path).stem
 
@@ -62,6 +70,11 @@ def parse(text: str) -> ast.Module:
     except SystemError:
         # CPython 3.11 counts the depth of all parsers in one place: another thread's can spoil it once.
         return ast.parse(text)
+
+
+@cache
+def walked(text: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parse(text)))
 
 
 def dotted(node: ast.AST) -> str:
@@ -76,7 +89,7 @@ def dotted(node: ast.AST) -> str:
 
 def imports(module: Module) -> Iterator[tuple[int, str]]:
     """Every imported name with its line: `from a import b` gives `a.b`."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -90,7 +103,7 @@ def stays_short(module: Module) -> Iterator[str]:
     lines = len(module.text.splitlines())
     if lines > LONGEST_MODULE:
         yield f"{lines} lines, more than {LONGEST_MODULE}"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > LONGEST_FUNCTION:
@@ -109,7 +122,7 @@ def is_named_for_a_noun(module: Module) -> Iterator[str]:
 
 
 def takes_no_row_lock(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and node.attr == "select_for_update":
             yield f"{node.lineno}: select_for_update belongs in services/locks.py"
 
@@ -118,13 +131,13 @@ def opens_no_transaction(module: Module) -> Iterator[str]:
     for line, name in imports(module):
         if name.startswith("django.db.transaction"):
             yield f"{line}: transactions belong in services"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and dotted(node.value).split(".")[-1] == "transaction":
             yield f"{node.lineno}: {dotted(node)} belongs in services"
 
 
 def reaches_no_table(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and node.attr in ("objects", "_default_manager", "_base_manager"):
             yield f"{node.lineno}: .{node.attr} belongs in queries and services"
 
@@ -136,7 +149,7 @@ def calls_no_driver(module: Module) -> Iterator[str]:
 
 
 def reads_no_clock(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call):
             continue
         without_argument = dotted(node.func) in ("timezone.localtime", "timezone.localdate") and not node.args
@@ -148,7 +161,7 @@ def reads_no_clock(module: Module) -> Iterator[str]:
 
 
 def hides_no_time(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.keyword) and node.arg in ("auto_now", "auto_now_add", "db_default"):
             yield f"{node.value.lineno}: {node.arg} sets what `now` should"
 

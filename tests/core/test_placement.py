@@ -24,7 +24,7 @@ H100, RTX = "H100-80GB", "RTX-PRO-6000-96GB"
 
 
 @EACH_MODEL
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_it_finds_a_fit_exactly_when_brute_force_does(model: str, data: st.DataObject) -> None:
     gpus, ask, period = data.draw(worlds.cases(model))
@@ -34,7 +34,7 @@ def test_it_finds_a_fit_exactly_when_brute_force_does(model: str, data: st.DataO
 
 
 @EACH_MODEL
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_every_candidate_holds_at_every_instant_of_the_period(model: str, data: st.DataObject) -> None:
     gpus, ask, period = data.draw(worlds.cases(model))
