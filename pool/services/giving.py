@@ -32,6 +32,8 @@ from pool.services.turns import Turn
 LOOK_AGAIN = timedelta(minutes=1)
 #: Thinking takes no more than this part of the lane's time.
 SHARE_OF_TIME = 0.25
+#: What is to come as soon as this is not waited for as such: the lane's clock was read before the ask.
+SOON = timedelta(seconds=30)
 #: Only what took so many seconds is thought about less often.
 LONG = 0.25
 #: So many look for what could be taken back for them, in one run.
@@ -240,7 +242,7 @@ def _reason(left: Left, now: datetime) -> Reason | None:
     """None: it is over, and somebody else says so."""
     if left.why == "too_late":
         return None
-    if left.waiting.window.start > now:
+    if left.waiting.window.start > now + SOON:
         return Reason.NOT_YET
     return REASONS.get(left.why, Reason.NO_QUOTA)
 
