@@ -200,6 +200,7 @@ def name(found: Recalled, rows: Sequence[Reservation], new: Reservation, now: da
             pool_id=row.pool_id,
             reservation_id=row.pk,
             after={
+                "version": row.version,
                 "recall_at": found.at.isoformat(),
                 "recall_for": str(new.pk),
                 "within": "guaranteed",

@@ -114,6 +114,19 @@ class Life(RuleBasedStateMachine):
             )
         )
 
+    @rule(team=st.sampled_from(("vision", "video")), count=st.integers(2, 3), steps=st.integers(6, 12))
+    def borrow(self, team: str, count: int, steps: int) -> None:
+        """Much, and for long, so that somebody has to take it back."""
+        self._attempt(
+            lambda: self.scene.book(
+                self.asks[0] if self.slices else GpuAsk(count=count),
+                team=team,
+                duration=steps * STEP,
+                klass=Class.BATCH,
+                now=self.now,
+            )
+        )
+
     @precondition(lambda self: self._rows("held"))
     @rule(data=st.data())
     def confirm(self, data: st.DataObject) -> None:
