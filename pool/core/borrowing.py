@@ -187,7 +187,7 @@ def _moments(families: _Families, which: Ints, start: int, end: int, most: int) 
 
 
 def _thinned(known: Ints, width: int, family: Ints, stay: Ints, most: int) -> Ints:
-    """Every so manieth of the moments of the families with the most, so that `most` are left in all."""
+    """Only some of the moments of the families with the most, so that `most` are left in all."""
     pairs = sums(family, stay, int(family.max(initial=0)) + 1)
     order = np.sort(pairs)
     # As much for each as would do if those after it had no more.
@@ -195,7 +195,8 @@ def _thinned(known: Ints, width: int, family: Ints, stay: Ints, most: int) -> In
     share = max(1, int(shares[np.argmax(order > shares)]))
     step = -(-pairs // share)[known // width]
     within = np.arange(len(known)) - np.searchsorted(known, known // width * width)
-    return known[within % np.maximum(1, step) == 0]
+    kept: Ints = known[within % np.maximum(1, step) == 0]
+    return kept
 
 
 def _sorted(values: Ints) -> Ints:
