@@ -102,7 +102,7 @@ def _wish(name: str, said: QueryDict) -> For:
     try:
         ask = parse_ask(json.loads(said.get("ask", "")), "/ask", inventory.reported_names())
         klass = Class(said.get("class", Class.INTERACTIVE))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise invalid("/ask", "malformed") from None
     start = said.get("start")
     return For(
