@@ -287,9 +287,12 @@ def _batch(pool_id: int, ids: list[UUID], now: datetime, aside: _Aside, *, alone
     except Exception as error:
         if _passes(error):
             raise
+        if len(ids) > 1:
+            middle = len(ids) // 2
+            parts = (ids[:middle], ids[middle:])
+            return sum((_batch(pool_id, part, now, aside) for part in parts), Swept())
         if not alone:
-            parts = (_batch(pool_id, [one], now, aside, alone=True) for one in ids)
-            return sum(parts, Swept())
+            return _batch(pool_id, ids, now, aside, alone=True)
         aside.put(ids[0], error)
         return Swept(set_aside=1)
     aside.clear(ids)
