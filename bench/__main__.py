@@ -21,6 +21,7 @@ ALL = (
     "bench.decide",
     "bench.decide --database",
     "bench.quota",
+    "bench.quota_lane",
     "bench.mig --policies gpupool,best --margin 1.0",
     "bench.mig --policies gpupool,best --gpus 100 --requests 3000 --seeds 3 --margin 1.2",
 )
