@@ -38,6 +38,7 @@ class Line:
 
     usage: Usage
     bar: tuple[svg.Part, ...]
+    inside_milli: int
     borrowed_milli: int
     free_milli: int
     fair: int | None
@@ -110,6 +111,7 @@ def _line(one: Usage, fair: int | None) -> Line:
     return Line(
         usage=one,
         bar=svg.bar(whole, parts),
+        inside_milli=inside,
         borrowed_milli=over,
         free_milli=max(one.cap_milli - one.used_milli, 0),
         fair=fair,
