@@ -147,7 +147,7 @@ class _Clearing:
     def _cost(self, empty: Field) -> Floats:
         """[places] about what has to go for one piece more."""
         number, charge = len(self.fleet.id), self.rows["charge"].astype(np.float64)
-        cost = np.bincount(self.at, charge, number)
+        cost: Floats = np.bincount(self.at, charge, number).astype(np.float64)
         for sort in empty.sorts:
             if isinstance(sort.fit, Profile):
                 least = np.full(number, np.inf)

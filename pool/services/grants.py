@@ -101,7 +101,9 @@ def channel_of(pool: Pool, plan: Plan, wanted: Wanted, own: UUID | None = None) 
     if Gpu.objects.filter(pk__in=ids).values("node_id").distinct().count() < 2:
         return None
     others = Reservation.objects.filter(pool=pool, state__in=HOLDING, imex_channel__isnull=False)
-    taken = others.exclude(pk=own).values_list("imex_channel", flat=True)
+    if own is not None:
+        others = others.exclude(pk=own)
+    taken = others.values_list("imex_channel", flat=True)
     return channel([one for one in taken if one is not None])
 
 
