@@ -7,7 +7,7 @@ all that lend. What does not change from booking to booking is kept until one of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -106,8 +106,8 @@ def _read(pool_id: int) -> Frame:
 
 
 def _line(*row: Any) -> Line:
-    own, (kinds, *limits) = row[:11], row[11:]
-    return Line(*own, Limits(tuple(kinds), *limits))
+    kinds, largest, most, longest, ahead = row[11:]
+    return replace(Line(*row[:11]), limits=Limits(tuple(kinds), largest, most, longest, ahead))
 
 
 def _grant(*row: Any) -> Grant:
