@@ -65,6 +65,11 @@ def give(pool: Pool, row: Reservation, plan: Plan, turn: Turn, now: datetime) ->
         before=before,
         after=grants.facts(row, slices),
     )
+    return _begun(row, plan, turn, now)
+
+
+def _begun(row: Reservation, plan: Plan, turn: Turn, now: datetime) -> set[int]:
+    """Hold it, book it ahead, or start it, and tell; the GPUs to be commanded."""
     if turn.hold_until is not None:
         reservations.offer(row, now=now)
         _tell(row, "offered", now, hold_until=turn.hold_until.isoformat(), start=_start(row))

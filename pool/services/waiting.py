@@ -27,7 +27,23 @@ def restart(
     left = None if old.period.upper is None else old.period.upper - since
     if left is not None and left < wishes.SHORTEST:
         return None
-    row = Reservation(
+    row = _rest(old, TimestamptzRange(now, None if left is None else now + left), reason, now)
+    row.save(force_insert=True)
+    events.record(
+        "reservation.restarted",
+        actor=None,
+        now=now,
+        team_id=row.team_id,
+        pool_id=row.pool_id,
+        reservation_id=row.pk,
+        after=grants.facts(row, []) | {"continues": str(old.pk)},
+    )
+    return row
+
+
+def _rest(old: Reservation, period: TimestamptzRange, reason: Reason, now: datetime) -> Reservation:
+    """The same on the same terms for another time, at the head of the line."""
+    return Reservation(
         team_id=old.team_id,
         pool_id=old.pool_id,
         owner_id=old.owner_id,
@@ -37,7 +53,7 @@ def restart(
         klass=old.klass,
         state=State.WAITING,
         state_reason=reason,
-        period=TimestamptzRange(now, None if left is None else now + left),
+        period=period,
         created_at=now,
         charge_milli=old.charge_milli,
         visibility=old.visibility,
@@ -51,17 +67,6 @@ def restart(
         continues=old,
         waiting_order=_head(old.pool_id),
     )
-    row.save(force_insert=True)
-    events.record(
-        "reservation.restarted",
-        actor=None,
-        now=now,
-        team_id=row.team_id,
-        pool_id=row.pool_id,
-        reservation_id=row.pk,
-        after=grants.facts(row, []) | {"continues": str(old.pk)},
-    )
-    return row
 
 
 def queue_up(rows: Sequence[Reservation], *, now: datetime) -> None:
