@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from datetime import timedelta
 from typing import Any
@@ -160,19 +159,6 @@ def test_a_lead_books_for_a_service_account_and_a_member_is_not_offered_that(
     assert send(lenas, owner="robot").status_code == 302
     made = Reservation.objects.get()
     assert (made.owner, made.booked_by.username) == (robot, "lena")
-
-
-def test_where_the_pieces_lie_is_asked_kept_and_shown(node: SimNode, milos: Client) -> None:
-    page = page_of(milos.get("/book/"))
-    assert "All in one NVLink domain" in page
-    assert '<details class="mt-3" open>' not in page
-    refused = page_of(send(milos, segment="3"))
-    assert '<details class="mt-3" open>' in refused
-    answer = milos.post("/book/", TYPED | {"node_cpu": "2", "node_memory": "4"}, follow=True)
-    assert "2 CPUs with each" in page_of(answer)
-    assert "4 GiB of the node's memory with each" in html.unescape(page_of(answer))
-    asked = Reservation.objects.get().ask
-    assert (asked["node_cpu_milli"], asked["node_memory_mib"]) == (2000, 4096)
 
 
 def test_whole_gpus_are_offered_and_booked(cast: Cast, lenas: Client) -> None:
