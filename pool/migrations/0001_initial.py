@@ -15,6 +15,7 @@ import uuid
 from django.conf import settings
 from django.contrib.postgres.operations import BtreeGistExtension
 from django.db import migrations, models
+from pool.migrations._together import together
 
 
 # The audit is append-only. TRUNCATE stays possible: tests empty tables with it.
@@ -41,7 +42,7 @@ class Migration(migrations.Migration):
         ('auth', '0012_alter_user_first_name_max_length'),
     ]
 
-    operations = [
+    operations = together([
         BtreeGistExtension(),
         migrations.CreateModel(
             name='Gpu',
@@ -496,4 +497,4 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(fields=('team', 'user'), name='membership_once'),
         ),
         migrations.RunSQL(APPEND_ONLY, NOT_APPEND_ONLY),
-    ]
+    ])

@@ -8,6 +8,7 @@ import pool.core.states
 import uuid
 from django.conf import settings
 from django.db import migrations, models
+from pool.migrations._together import together
 
 
 class Migration(migrations.Migration):
@@ -16,7 +17,7 @@ class Migration(migrations.Migration):
         ('pool', '0001_initial'),
     ]
 
-    operations = [
+    operations = together([
         migrations.CreateModel(
             name='Fault',
             fields=[
@@ -283,4 +284,4 @@ class Migration(migrations.Migration):
             model_name='outage',
             constraint=models.CheckConstraint(condition=models.Q(('period__isempty', False)), name='outage_period_not_empty'),
         ),
-    ]
+    ])

@@ -3,6 +3,7 @@
 import django.db.models.deletion
 import pool.core.states
 from django.db import migrations, models
+from pool.migrations._together import together
 
 # What placement knows of a GPU is marked by whoever changes it, whatever code that is: one mark a GPU and
 # transaction for what is on it, and one for what it is itself. A newer mark takes the place of those that are committed and that nobody else is taking away
@@ -168,7 +169,7 @@ class Migration(migrations.Migration):
         ('pool', '0002_agents_on_real_servers'),
     ]
 
-    operations = [
+    operations = together([
         migrations.CreateModel(
             name='GpuMark',
             fields=[
@@ -245,4 +246,4 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(fields=('gpu_id', 'pool_id', 'card', 'xid'), name='gpu_mark_once'),
         ),
         migrations.RunSQL(MARKS, NO_MARKS),
-    ]
+    ])

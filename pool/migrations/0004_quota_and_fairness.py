@@ -6,6 +6,7 @@ import django.db.models.deletion
 import pool.core.states
 from django.conf import settings
 from django.db import migrations, models
+from pool.migrations._together import together
 
 
 # As in 0003; also when a recall is settled or taken back, since what is recalled counts no longer then.
@@ -35,7 +36,7 @@ class Migration(migrations.Migration):
         ("pool", "0003_placement_over_the_whole_pool"),
     ]
 
-    operations = [
+    operations = together([
         migrations.CreateModel(
             name="OutboxMessage",
             fields=[
@@ -527,4 +528,4 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(MARKS, MARKS_BEFORE),
         migrations.RunSQL(FIRM, migrations.RunSQL.noop),
-    ]
+    ])
