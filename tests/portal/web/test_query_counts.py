@@ -22,7 +22,7 @@ BASELINE = {
     "/nodes/node-1/": 15,
     "/gpus/{gpu}/": 19,
     "/agents/": 7,
-    "/book/": 19,
+    "/book/": 20,
     "/reservations/": 10,
     "/reservations/{reservation}/": 12,
 }
