@@ -29,7 +29,7 @@ class Moment:
     def __init__(self, book: Book, instant: datetime, uses: Sequence[Use]) -> None:
         self.book, self.instant = book, instant
         self.uses = sorted(uses, key=lambda use: use.order)
-        self.lines = {(one.team, one.model) for one in (*book.lines, *book.grants)}
+        self.lines = book.keys
         self.guaranteed = {key: book.limit(*key, "guaranteed", instant) or 0 for key in self.lines}
 
     def children(self, team: int) -> list[int]:
@@ -118,8 +118,7 @@ class _Check:
 
     def limits(self, field: str) -> Iterator[Difference]:
         """The peak of each line's use against its cap (or its memory), at every instant from now on."""
-        keys = sorted({(one.team, one.model) for one in (*self.book.lines, *self.book.grants)})
-        for team, model in keys:
+        for team, model in sorted(self.book.keys):
             below = self.book.below(team)
             mine = [use for use in self.book.uses if use.team in below and model in (ANY, use.model)]
             milli: Callable[[Use], int] = (
@@ -133,10 +132,11 @@ class _Check:
                     break
 
     def _edges(self, uses: Iterable[Use], teams: Iterable[int]) -> list[datetime]:
-        found = {self.book.now}
-        for one in (*uses, *(grant for grant in self.book.grants if grant.team in set(teams))):
-            found |= {at for at in (one.since, one.until) if at is not None and at > self.book.now}
-        return sorted(found)
+        whose = set(teams)
+        times = [(use.since, use.until) for use in uses]
+        times += [(grant.since, grant.until) for grant in self.book.grants if grant.team in whose]
+        later = {at for both in times for at in both if at is not None and at > self.book.now}
+        return sorted(later | {self.book.now})
 
     # --- What depends on everybody --------------------------------------------
 

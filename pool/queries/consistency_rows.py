@@ -119,6 +119,12 @@ class Book:
     cards: tuple[Card, ...]
     changed: Mapping[int | None, int]
 
+    @property
+    def keys(self) -> set[tuple[int, str]]:
+        """Team and model of every line, also of those that stand for grants alone."""
+        lines = {(one.team, one.model) for one in self.lines}
+        return lines | {(one.team, one.model) for one in self.grants}
+
     def path(self, team: int) -> list[int]:
         """The team, then those above it."""
         found = [team]

@@ -92,9 +92,11 @@ def _make_places() -> None:
 def _lead_more() -> None:
     """Who leads a second team; and what the first asks for."""
     now = clock.now()
-    for name, team in ALSO_LEADS.items():
+    for name, other in ALSO_LEADS.items():
         user = User.objects.get(username=name)
-        teams.set_member(actor=None, team=Team.objects.get(name=team), user=user, role=TeamRole.LEAD, now=now)
+        teams.set_member(
+            actor=None, team=Team.objects.get(name=other), user=user, role=TeamRole.LEAD, now=now
+        )
     team, lead = Team.objects.get(name="vision"), User.objects.get(username="lead")
     demo_work.ask_for_more(Pool.objects.get(name=POOL), team, lead, now)
 

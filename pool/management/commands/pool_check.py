@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand
 
 from pool.management.shell import pool_named
 from pool.queries import clock
+from pool.queries.consistency import Difference
 from pool.services import consistency
 
 
@@ -33,7 +34,7 @@ class Command(BaseCommand):
         if any(not one.kept for one in found):
             sys.exit(1)
 
-    def _tell(self, found: list[consistency.Difference]) -> None:
+    def _tell(self, found: list[Difference]) -> None:
         for one in found:
             how = "kept" if one.kept else "DIFFERS"
             numbers = " ".join(f"{name}={value}" for name, value in one.data.items())
