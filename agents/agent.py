@@ -65,4 +65,5 @@ class Agent:
     def stop(self, patience_s: float) -> None:
         self._watch.stop(patience_s)
         self._applier.stop(patience_s)
+        self._parts.units.leave()  # what a change that is cut here has stopped
         self._parts.hooks.stop(patience_s)

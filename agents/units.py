@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -17,13 +18,15 @@ log = logging.getLogger("agents.units")
 SYSTEMCTL = ("systemctl",)
 #: A service that takes longer to stop or to start is left to itself.
 LONGEST_S = 60.0
+#: So long the end of the agent waits for systemd to note down what it is to start.
+LEAVE_S = 0.3
 
 
 class Units:
     """`names` are systemd units from the configuration; which were stopped is on disk until they run again.
 
     They are stopped in reverse and started in the order given, so that what needs
-    another comes after it. One thread calls this (the applier).
+    another comes after it. One thread calls this (the applier), but for `leave`.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class Units:
         self._log = log
         self._systemctl = tuple(systemctl)
         self._stopped = _load(place)
+        self._leaving = threading.Event()
 
     def start_again(self) -> None:
         """Start what was stopped and does not run yet: by an earlier agent, or because it did not start."""
@@ -65,11 +69,33 @@ class Units:
         self._keep(list(dict.fromkeys((*self._stopped, *running))))
         try:
             for name in reversed(running):
-                self._do("stop", name)
+                if not self._leaving.is_set():
+                    self._do("stop", name)
             self._log.add("pause", f"stopped: {', '.join(running)}", stopped=running)
             yield
         finally:
             self.start_again()
+
+    def leave(self, wait_s: float = LEAVE_S) -> None:
+        """Have systemd start what is stopped now, and stop nothing any more: the agent ends.
+
+        Any thread. The start is only asked for, since a pause that is cut may be in
+        the middle of a long stop; the record stays, so that the next agent sees to it.
+        """
+        self._leaving.set()
+        names = _load(self._place)
+        if not names:
+            return
+        log.info("Left to systemd to start: %s", ", ".join(names))
+        with suppress(OSError, subprocess.TimeoutExpired):
+            # One that is slow to answer lives on without us.
+            subprocess.Popen(
+                [*self._systemctl, "start", "--no-block", "--", *names],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            ).wait(wait_s)
 
     def _keep(self, names: Sequence[str]) -> None:
         write_whole(self._place.units, msgspec.json.encode(names), durable=True)

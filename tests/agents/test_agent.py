@@ -11,9 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents import processes
+from agents import config, processes
 from agents import simulator_world as world
-from agents.simulator_state import Store
+from agents.agent import Agent
+from agents.place import Place
+from agents.simulator_state import Store, create_state
+from agents.units import Units
 from pool.core.wire import Command, GpuReport, Happened, Held, Layout, Policy, Share, Stay
 from tests.agents.stand_in import Node, StandIn, command, gpu_of, slice_, whole
 
@@ -62,6 +65,17 @@ def order(gpu: str, generation: int, layout: Layout) -> Command:
 def told(portal: StandIn, kind: str) -> list[Happened]:
     """What happened of this kind, out of all reports that were taken."""
     return [one for report in portal.reports for one in report.happened if one.kind == kind]
+
+
+def test_what_a_change_had_paused_is_left_to_systemd_when_the_agent_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[bool] = []
+    monkeypatch.setattr(Units, "leave", lambda self: left.append(True))
+    create_state(tmp_path, "1xH100-80GB", seed="n")
+    own = config.Config(portal="http://p", node="n", token="t", simulated="1xH100-80GB")
+    Agent(Place(tmp_path), own, "0").stop(0.1)
+    assert left == [True]
 
 
 def test_at_the_end_what_still_runs_is_told_to_go_and_the_slice_is_taken(node: Node, portal: StandIn) -> None:

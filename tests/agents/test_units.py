@@ -23,9 +23,13 @@ SYSTEMCTL = """
 import sys
 from pathlib import Path
 folder, verb, words = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-unit = folder / words[-1]
 with (folder / "calls").open("a") as calls:
-    calls.write(f"{verb} {words[-1]}\\n")
+    calls.write(" ".join([verb, *(word for word in words if word not in ("--", "--quiet"))]) + "\\n")
+if "--no-block" in words:
+    for name in words[words.index("--") + 1 :]:
+        (folder / name).write_text("queued")
+    sys.exit(0)
+unit = folder / words[-1]
 if not unit.exists():
     sys.exit("Unit not found." if verb != "is-active" else 3)
 if verb == "is-active":
@@ -168,6 +172,34 @@ def test_one_that_did_not_start_is_tried_again_with_the_next_pause(machine: Mach
         machine.put(nvidia_dcgm="inactive")
     assert (machine.state(DCGM), machine.state(PERSISTENCED)) == ("active", "active")
     assert machine.on_disk() == []
+
+
+def test_an_agent_that_ends_in_the_middle_of_a_pause_has_all_of_them_started(machine: Machine) -> None:
+    machine.put(nvidia_dcgm="active", dcgm_exporter="active")
+    units = machine.units(DCGM, EXPORTER)
+    with units.paused(allowed):
+        units.leave(30)
+        assert machine.calls()[-1] == f"start --no-block {DCGM} {EXPORTER}"
+        assert (machine.state(DCGM), machine.state(EXPORTER)) == ("queued", "queued")
+        # Whether they came up, the next agent sees to.
+        assert machine.on_disk() == [DCGM, EXPORTER]
+
+
+def test_an_agent_that_ends_stops_nothing_any_more(machine: Machine) -> None:
+    machine.put(nvidia_dcgm="active")
+    units = machine.units(DCGM)
+    units.leave(30)
+    assert machine.calls() == []
+    with units.paused(allowed):
+        assert machine.state(DCGM) == "active"
+
+
+def test_the_end_of_an_agent_waits_for_no_systemd_that_is_away(machine: Machine) -> None:
+    machine.put(nvidia_dcgm="active")
+    units = machine.units(DCGM)
+    with units.paused(allowed):
+        Units(machine.place, [DCGM], machine.log, ["/nonexistent/systemctl"]).leave(30)
+        assert machine.on_disk() == [DCGM]
 
 
 def test_a_machine_without_systemd_is_no_obstacle(machine: Machine) -> None:
