@@ -1,7 +1,8 @@
 """Forms about quota: asking for it, deciding on it, and a line with all that stands on it.
 
 GPUs, GiB and GPU-hours as people type them; what is written keeps thousandths and MiB.
-Days are whole ones in the viewer's zone: until the end of the last one.
+Days are whole ones in the viewer's zone: until the end of the last one. A day that was shown and
+is left as it was stands for the instant that it was shown for (`exact`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ FIELD_OF: Mapping[str, str] = {
     "/renews": "renews",
 }
 
+#: Field -> the day that is shown in it, and the instant that it stands for.
+Exact = Mapping[str, tuple[date, datetime]]
+
 MIB = 1024
 UNITS = (
     ("slots", gettext_lazy("any slices")),
@@ -66,8 +70,10 @@ KIND_NAMES = {
 }
 
 
-def number(label: Any, hint: Any = "", *, required: bool = False, step: str = "any") -> forms.DecimalField:
-    """An amount that is not negative, with at most three digits behind the point."""
+def number(
+    label: Any, hint: Any = "", *, required: bool = False, step: str = "any", digits: int = 3
+) -> forms.DecimalField:
+    """An amount that is not negative, with at most so many digits behind the point."""
     attrs = {"class": "form-control", "type": "number", "min": "0", "step": step, "inputmode": "decimal"}
     return forms.DecimalField(
         label=label,
@@ -75,7 +81,7 @@ def number(label: Any, hint: Any = "", *, required: bool = False, step: str = "a
         required=required,
         min_value=0,
         max_digits=12,
-        decimal_places=3 if step == "any" else 0,
+        decimal_places=digits if step == "any" else 0,
         widget=forms.TextInput(attrs=attrs),
     )
 
@@ -135,17 +141,21 @@ class _AmountsForm(_Form):
         gettext_lazy("Guaranteed of these"),
         gettext_lazy("What is not guaranteed can only be borrowed, and may be taken back."),
     )
-    memory = number(gettext_lazy("GPU memory in GiB"))
+    memory = number(gettext_lazy("GPU memory in GiB"), digits=4)
     hours = number(gettext_lazy("GPU-hours a month"))
     first = day(gettext_lazy("From"))
     last = day(gettext_lazy("Until the end of"))
+
+    def __init__(self, *args: Any, exact: Exact | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.exact: Exact = exact or {}
 
     def amounts(self) -> Amounts:
         data = self.cleaned_data
         return Amounts(
             milli(data["guaranteed"]),
             milli(data["cap"]),
-            int((data["memory"] or 0) * MIB),
+            round((data["memory"] or 0) * MIB),
             milli(data["hours"]),
         )
 
@@ -153,12 +163,18 @@ class _AmountsForm(_Form):
         data: dict[str, Any] = super().clean() or {}
         if data.get("first") and data.get("last"):
             try:
-                data["valid"] = whole_days(data["first"], data["last"])
+                data["valid"] = self._valid(data["first"], data["last"])
             except Refusal:
                 self.add_error(
                     "last", _("The last day is before the first, or the clocks skip its midnight.")
                 )
         return data
+
+    def _valid(self, first: date, last: date) -> Period:
+        """Whole days, but for those that stand for an instant."""
+        days, begins, ends = whole_days(first, last), self.exact.get("first"), self.exact.get("last")
+        start = begins[1] if begins and begins[0] == first else days.start
+        return Period(start, ends[1] if ends and ends[0] == last else days.end)
 
 
 class RequestForm(_AmountsForm):
@@ -211,7 +227,7 @@ class LineForm(_Form):
     )
     lend = number(gettext_lazy("Lent of the guaranteed"), gettext_lazy("Empty: all of it."))
     weight = number(gettext_lazy("Weight for the fair share"), required=True, step="1")
-    memory = number(gettext_lazy("GPU memory in GiB"))
+    memory = number(gettext_lazy("GPU memory in GiB"), digits=4)
     hours = number(gettext_lazy("GPU-hours a month"))
     kinds = forms.MultipleChoiceField(
         label=gettext_lazy("One booking may be"),
@@ -234,13 +250,13 @@ class LineForm(_Form):
             unit=data["unit"],
             unit_size=data["unit_size"],
             weight=int(data["weight"]),
-            memory_mib=None if data["memory"] is None else int(data["memory"] * MIB),
+            memory_mib=None if data["memory"] is None else round(data["memory"] * MIB),
             budget_milli_hours=milli_or_none(data["hours"]),
             kinds=tuple(data["kinds"]),
             largest_milli=milli_or_none(data["largest"]),
             most_gpus=None if data["most_gpus"] is None else int(data["most_gpus"]),
-            longest_minutes=None if data["longest"] is None else int(data["longest"] * 60),
-            ahead_minutes=None if data["ahead"] is None else int(data["ahead"] * 60),
+            longest_minutes=None if data["longest"] is None else round(data["longest"] * 60),
+            ahead_minutes=None if data["ahead"] is None else round(data["ahead"] * 60),
         )
 
 
@@ -253,7 +269,7 @@ def line_values(row: QuotaLine) -> dict[str, Any]:
         "unit_size": row.unit_size,
         "lend": plain(row.lend_milli),
         "weight": row.weight,
-        "memory": plain(row.memory_mib, MIB),
+        "memory": plain(row.memory_mib, MIB, 4),
         "hours": plain(row.budget_milli_hours),
         "kinds": list(row.kinds),
         "largest": plain(row.largest_milli),
@@ -266,21 +282,26 @@ def line_values(row: QuotaLine) -> dict[str, Any]:
 
 def amounts_values(row: Any, valid: Any) -> dict[str, Any]:
     """What is asked or granted by `row`, as a form shows it."""
-    last = timezone.localtime(valid.upper - timedelta(microseconds=1)).date()
+    shown = exact(valid)
     return {
         "cap": plain(row.cap_milli),
         "guaranteed": plain(row.guaranteed_milli),
-        "memory": plain(row.memory_mib or None, MIB),
+        "memory": plain(row.memory_mib or None, MIB, 4),
         "hours": plain(row.budget_milli_hours or None),
-        "first": timezone.localtime(valid.lower).date(),
-        "last": last,
+        "first": shown["first"][0],
+        "last": shown["last"][0],
     }
 
 
-def day_after(valid: Any) -> date:
-    """The first day that is not in it any more."""
+def exact(valid: Any) -> Exact:
+    """The first and the last day of it in the viewer's zone, and where in them it begins and ends."""
     last = timezone.localtime(valid.upper - timedelta(microseconds=1)).date()
-    return last + timedelta(days=1)
+    return {"first": (timezone.localtime(valid.lower).date(), valid.lower), "last": (last, valid.upper)}
+
+
+def going_on(valid: Any) -> Exact:
+    """From where it ends: the day of that, and that instant."""
+    return {"first": (timezone.localtime(valid.upper).date(), valid.upper)}
 
 
 def milli(value: Decimal | None) -> int:
@@ -291,9 +312,9 @@ def milli_or_none(value: Decimal | None) -> int | None:
     return None if value is None else milli(value)
 
 
-def plain(value: int | None, by: int = 1000) -> str | None:
+def plain(value: int | None, by: int = 1000, digits: int = 3) -> str | None:
     """A number without needless digits; None stays empty."""
-    return None if value is None else f"{value / by:.3f}".rstrip("0").rstrip(".")
+    return None if value is None else f"{value / by:.{digits}f}".rstrip("0").rstrip(".")
 
 
 def whole_days(first: date, last: date) -> Period:

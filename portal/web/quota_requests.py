@@ -61,7 +61,7 @@ def ask(request: PageRequest) -> HttpResponse:
     """Ask for quota; `renews` fills in what was granted and goes on from its end."""
     if request.method != "POST":
         return _ask_page(request, _form(request, initial=_at_first(request)))
-    form = _form(request, request.POST)
+    form = _form(request, request.POST, exact=_going_on(request))
     if not form.is_valid() or "valid" not in form.cleaned_data:
         return _ask_page(request, form, form.problem())
     data = form.cleaned_data
@@ -116,7 +116,7 @@ def _at_first(request: PageRequest) -> dict[str, Any]:
     span = getattr(row, "grant", row).valid
     values = quota_forms.amounts_values(getattr(row, "grant", row), span)
     days = values["last"] - values["first"]
-    begins = quota_forms.day_after(span)
+    begins = quota_forms.going_on(span)["first"][0]
     return {
         **values,
         "team": row.team.name,
@@ -127,6 +127,15 @@ def _at_first(request: PageRequest) -> dict[str, Any]:
         "justification": row.justification,
         "renews": row.pk,
     }
+
+
+def _going_on(request: PageRequest) -> quota_forms.Exact | None:
+    """Of a renewal: where what it renews ends, so that there is no gap and no overlap."""
+    given = request.POST.get("renews", "")
+    if not (given.isascii() and given.isdigit() and len(given) < 19):
+        return None
+    row = queries.one(request.user, int(given))
+    return quota_forms.going_on(getattr(row, "grant", row).valid)
 
 
 def _ask_page(request: PageRequest, form: RequestForm, refused: Problem | None = None) -> HttpResponse:
@@ -216,7 +225,8 @@ def withdraw(request: PageRequest, pk: int) -> HttpResponse:
 @page
 @require_POST
 def approve(request: PageRequest, pk: int) -> HttpResponse:
-    form = DecideForm(request.POST)
+    asked = queries.one(request.user, pk)
+    form = DecideForm(request.POST, exact=quota_forms.exact(asked.valid))
     return _carry_out(
         request,
         pk,

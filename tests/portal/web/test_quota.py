@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from pool.core.period import Period
 from pool.models import OutboxMessage, Pool, QuotaGrant, QuotaLine, QuotaRequest, Reservation
 from pool.queries import clock
+from pool.services import quota_requests as services
 from tests.cast import Cast, enrol_node
 from tests.portal.web.people import book, browser, page_of
 
@@ -169,6 +172,61 @@ def test_a_request_goes_its_way_from_asking_to_the_grant(cast: Cast, lenas: Clie
     answer = adas.post(f"{at}deny/", {"answer": "No", "version": "1"})
     assert answer.status_code == 412
     assert "ada has decided on it already." in page_of(answer)
+
+
+def test_what_an_approver_leaves_as_it_was_is_granted_as_it_was_asked(cast: Cast, adas: Client) -> None:
+    """To the minute and to the MiB, in whatever zone the approver looks at it."""
+    cast.ada.zone = "Asia/Shanghai"
+    cast.ada.save()
+    begin = clock.now().replace(hour=9, minute=30, second=0, microsecond=0) + timedelta(days=2)
+    row = services.submit(
+        actor=cast.lena,
+        team=cast.vision,
+        pool=cast.main,
+        amounts=services.Amounts(cap_milli=2000, memory_mib=1003),
+        valid=Period(begin, begin + timedelta(days=3, hours=9)),
+        justification="A paper",
+        now=clock.now(),
+    )
+    at = f"/quota/requests/{row.pk}/"
+    page = page_of(adas.get(at))
+    shown = dict(re.findall(r'name="(\w+)" value="([^"]*)"', page))
+    typed = {name: shown.get(name, "") for name in ("cap", "guaranteed", "memory", "hours", "first", "last")}
+    assert "Granted." in page_of(adas.post(f"{at}approve/", typed | {"version": "1"}, follow=True))
+    grant = QuotaGrant.objects.get()
+    assert (grant.valid.lower, grant.valid.upper) == (row.valid.lower, row.valid.upper)
+    assert (grant.cap_milli, grant.memory_mib) == (2000, 1003)
+
+
+def test_a_renewal_begins_where_the_grant_ends(cast: Cast, lenas: Client) -> None:
+    cast.lena.zone = "Asia/Shanghai"
+    cast.lena.save()
+    begin = clock.now().replace(minute=0, second=0, microsecond=0)
+    row = services.submit(
+        actor=cast.lena,
+        team=cast.vision,
+        pool=cast.main,
+        amounts=services.Amounts(cap_milli=2000),
+        valid=Period(begin, begin.replace(hour=21, minute=30) + timedelta(days=3)),
+        justification="A paper",
+        now=clock.now(),
+    )
+    services.approve(actor=cast.ada, request_id=row.pk, now=clock.now())
+    page = page_of(lenas.get(f"/quota/ask/?renews={row.pk}"))
+    shown = dict(re.findall(r'name="(\w+)" value="([^"]*)"', page))
+    renewed = ask(lenas, renews=str(row.pk), first=shown["first"], last=shown["last"])
+    assert renewed.valid.lower == row.valid.upper
+
+
+def test_a_line_that_is_saved_as_it_is_shown_stays_as_it_is(cast: Cast, adas: Client) -> None:
+    kept = {"longest_minutes": 50, "ahead_minutes": 20, "memory_mib": 1003}
+    QuotaLine.objects.filter(team=cast.vision).update(**kept)
+    shown = dict(re.findall(r'name="(\w+)" value="([^"]*)"', page_of(adas.get(LINE))))
+    typed = {name: shown[name] for name in ("cap", "guaranteed", "memory", "longest", "ahead", "version")}
+    again = {"unit": "slots", "unit_size": "1", "weight": "1"} | typed
+    assert "The line is set." in page_of(adas.post(LINE, again, follow=True))
+    line = QuotaLine.objects.get(team=cast.vision)
+    assert {name: getattr(line, name) for name in kept} == kept
 
 
 def test_a_request_is_denied_and_another_withdrawn(cast: Cast, lenas: Client, adas: Client) -> None:
