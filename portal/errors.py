@@ -42,6 +42,8 @@ class Problem:
     fields: Sequence[Mapping[str, Any]] = ()
 
 
+#: Whose line it is, by numbers that mean nothing outside; it may be that of a team above, which not all see.
+_ROWS = ("line", "team")
 #: Codes whose sentence depends on more than which numbers are known.
 _SAID: Mapping[str, Callable[[Mapping[str, Any]], statewords.Said | quotawords.Said | None]] = {
     Code.WRONG_STATE: statewords.said,
@@ -65,7 +67,8 @@ def problem_for(code: Code | DoorCode, data: Mapping[str, Any]) -> Problem:
         detail = " ".join(f"{f['pointer']}: {f['detail']}" for f in fields)
     elif code == Code.NO_CAPACITY:
         detail = " ".join([detail, *_reasons(data)])
-    rest = {name: value for name, value in data.items() if name != "errors"}
+    hidden = {"errors", *(_ROWS if code == Code.QUOTA_EXCEEDED else ())}
+    rest = {name: value for name, value in data.items() if name not in hidden}
     step = str(said.next_step) if said else _next_step(row, code, data)
     return Problem(row.status, code.value, str(row.title), detail, step, rest, fields)
 

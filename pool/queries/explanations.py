@@ -107,7 +107,7 @@ def on(fleet: Fleet, models: Iterable[str], period: Period, but: UUID | None = N
 def recall(row: Reservation) -> Mapping[str, Any] | None:
     """What was decided when it was taken back, or was told that it will be; None: it never was."""
     event = Event.objects.filter(reservation_id=row.pk, verb="reservation.recalled").order_by("-pk").first()
-    return None if event is None else event.after
+    return None if event is None else reservations.facts_of(event, row)
 
 
 def decided(row: Reservation) -> Event | None:

@@ -43,7 +43,7 @@ class AllocationView:
     """One slice, share or whole GPU. `gpu` is its index on the node, (start, size) its span of `grid` slices.
 
     `env` holds what a process needs to find it; {} while it cannot be used, and
-    then `part`, by which core.connect says the same in full, is None.
+    then `part`, by which core.connect says the same in full, is None. `run` is the node's folder for holders.
     `trouble`: what is known to stand against it. `adopted`: it was foreign use before.
     """
 
@@ -65,6 +65,7 @@ class AllocationView:
     share: ShareView | None = None
     part: connect.Part | None = None
     adopted: bool = False
+    run: str = connect.RUN
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +159,21 @@ def events_for(reservation: Reservation) -> list[Event]:
 
 #: What a node says in its own words may name programs, accounts, and what a site's hooks print.
 _OWN_WORDS = frozenset({"text", "data"})
+#: Of whom a booking is taken back for, and from how many: what the audit keeps and other teams are not told.
+OF_OTHERS = frozenset({"recall_for", "asked_milli", "victims"})
 
 
 def facts_of(event: Event, reservation: Reservation) -> dict[str, Any] | None:
     """What an event of it left behind, for whom `reservation` was read: from `visible_to`.
 
-    Who sees it only because it is shown to everyone does not learn what its node said of its processes.
+    Who sees it only because it is shown to everyone does not learn what its node said of its processes;
+    nobody learns from it about the booking that takes its place.
     """
     after: dict[str, Any] | None = event.after
-    if after is None or getattr(reservation, "told", False):
-        return after
-    return {name: value for name, value in after.items() if name not in _OWN_WORDS}
+    if after is None:
+        return None
+    hidden = OF_OTHERS if getattr(reservation, "told", False) else OF_OTHERS | _OWN_WORDS
+    return {name: value for name, value in after.items() if name not in hidden}
 
 
 def outages(reservation: Reservation) -> list[OutageView]:
@@ -280,6 +285,7 @@ def is_unknown(node: Node, real_now: datetime) -> bool:
 def _allocation(one: Allocation, row: Reservation) -> AllocationView:
     trouble = troubles.of(one, row, told=getattr(row, "told", False))
     lost = trouble is not None and trouble.code == troubles.GPU_LOST
+    run = one.gpu.node.run_folder or connect.RUN
     part = None if lost or row.state != State.ACTIVE or one.ready_at is None else _part(one, row)
     return AllocationView(
         id=one.pk,
@@ -293,13 +299,14 @@ def _allocation(one: Allocation, row: Reservation) -> AllocationView:
         size=one.span.upper - one.span.lower,
         grid=one.gpu.grid,
         mig_uuid=one.mig_uuid,
-        env={} if part is None else _env(part),
+        env={} if part is None else _env(part, run),
         ready_at=one.ready_at,
         access=one.gpu.node.access,
         trouble=trouble,
         share=_share(one.gpu.sharing, one.share_memory_mib, one.share_compute_pct, one.share_limit_pct),
         part=part,
         adopted=one.adopted,
+        run=run,
     )
 
 
@@ -366,8 +373,8 @@ def _part(one: Allocation, row: Reservation) -> connect.Part:
     )
 
 
-def _env(part: connect.Part) -> dict[str, str]:
+def _env(part: connect.Part, run: str) -> dict[str, str]:
     """For a program on the node or in a container; the node hands out no more than this names."""
     device = part.mig_uuid or part.gpu
     own = {"CUDA_VISIBLE_DEVICES": device, "NVIDIA_VISIBLE_DEVICES": device}
-    return own | connect.limits(part) | connect.channel(part) | connect.marks(part)
+    return own | connect.limits(part, run) | connect.channel(part) | connect.marks(part)

@@ -81,7 +81,15 @@ class Explanation:
 
 
 def explain(*, user: User, row: Reservation, now: datetime) -> Explanation:
-    """Of a row that `user` may see (queries.access). Numbers of other teams are counted, never named."""
+    """Of a row that `user` may see (queries.access). Numbers of other teams are counted, never named.
+
+    Who sees it only because it is shown to everyone is not told how the team's quota stands.
+    """
+    told = _explained(user, row, now)
+    return told if getattr(row, "told", False) or told.rule is not Rule.QUOTA else replace(told, numbers={})
+
+
+def _explained(user: User, row: Reservation, now: datetime) -> Explanation:
     event = queries.decided(row)
     told = Explanation(
         state=row.state,
@@ -163,7 +171,6 @@ def _recalled(told: Explanation, user: User, row: Reservation) -> Explanation:
     """For whom: named where the viewer may see it, else only that it lay within what is guaranteed."""
     numbers = dict(queries.recall(row) or {})
     numbers.setdefault("recall_at", row.recall_at.isoformat() if row.recall_at else None)
-    numbers.pop("recall_for", None)
     taker = row.recall_for
     rows = queries.rows(user, {taker.pk: taker.charge_milli}) if taker else Rows()
     return replace(told, rule=Rule.RECALL, numbers=numbers, rows=rows)

@@ -96,7 +96,8 @@ class _Way:
     def send(self, message: OutboxMessage) -> None:
         """Raises whatever the words or the backend do; after that the next message opens it anew."""
         address = message.recipient.email.strip()
-        if not address:
+        # Who has left meanwhile reads nothing here any more, in the inbox or by mail.
+        if not address or not message.recipient.is_active:
             return
         subject, body = import_string(settings.NOTICE_WORDS)(message)
         if self._backend is None:

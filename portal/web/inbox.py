@@ -17,6 +17,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST, require_safe
 
 from pool.core.errors import Refusal
+from pool.core.roles import Action
 from pool.core.states import TERMINAL, State
 from pool.queries import access, clock
 from pool.queries import notices as queries
@@ -98,7 +99,8 @@ def notice(request: PageRequest, pk: int) -> HttpResponse:
 def _about_reservation(request: PageRequest, message: OutboxMessage, acts: tuple[str, ...]) -> dict[str, Any]:
     """What its viewer may do with the reservation as it is now; nothing with one they no longer see."""
     if message.kind == "booking_to_approve":
-        return {"to_approve": message.reservation}
+        decides = access.can(request.user, Action.DECIDE)
+        return {"to_approve": message.reservation} if decides else {"gone": True}
     try:
         row = access.reservation(request.user, message.reservation_id or "")
     except Refusal:

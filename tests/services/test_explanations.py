@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from pool.models import QuotaLine, Reservation, User
-from pool.queries import access
+from pool.queries import access, reservations
 from pool.services import explanations, giving, lanes
 from pool.services.explanations import Explanation, Rule
 from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene
@@ -64,6 +64,16 @@ def test_a_full_line_is_named_with_its_figures_and_what_counts_there(scene: Scen
     assert [row.id for row in why.rows.shown] == [used.pk]
 
 
+def test_to_whom_it_is_only_shown_the_figures_of_its_team_are_not(scene: Scene) -> None:
+    QuotaLine.objects.filter(team=scene.vision).update(cap_milli=1000)
+    scene.book(WHOLE, duration=hours(5))
+    row = join(scene)
+    Reservation.objects.filter(pk=row.pk).update(visibility="everyone")
+    why = told(row, scene.sam)
+    assert (why.rule, why.numbers, why.rows.shown, why.rows.others) == (Rule.QUOTA, {}, (), 1)
+    assert told(row, scene.milo).numbers["cap"] == 1000
+
+
 def test_what_is_not_lent_is_said_so(scene: Scene) -> None:
     QuotaLine.objects.filter(team=scene.speech).update(guaranteed_milli=2000, lend_milli=0)
     why = told(join(scene), scene.lena)
@@ -94,6 +104,11 @@ def test_what_is_taken_back_says_for_what_but_names_nobody_else(scene: Scene) ->
     why = told(lent, scene.lena)
     assert (why.rule, why.numbers["within"]) == (Rule.RECALL, "guaranteed")
     assert str(holder.pk) not in str(why.numbers)
+    assert not {"asked_milli", "victims"} & set(why.numbers)
+    seen = access.reservation(scene.lena, lent.pk)
+    (event,) = (one for one in reservations.events_for(seen) if one.verb == "reservation.recalled")
+    assert event.after["borrowed_milli"] == 2000
+    assert not {"recall_for", "asked_milli", "victims"} & set(event.after)
     assert (why.rows.shown, why.rows.others) == ((), 1)
     assert [row.id for row in told(lent, scene.otto).rows.shown] == [holder.pk]
 

@@ -45,6 +45,12 @@ def test_without_an_address_the_inbox_must_do(scene: Scene) -> None:
     assert len(mail.outbox) == 1
 
 
+def test_to_who_has_left_nothing_is_sent(scene: Scene) -> None:
+    User.objects.filter(pk=scene.lena.pk).update(is_active=False)
+    assert outbox.deliver(now=NOON).sent == 1
+    assert mail.outbox == []
+
+
 def test_nothing_goes_out_while_no_server_is_set(scene: Scene, settings: Any) -> None:
     settings.MAIL = False
     assert outbox.deliver(now=NOON) == outbox.Sent()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool.models import Event, Membership, Reservation
+from pool.models import Event, Membership, QuotaLine, Reservation, Team
 from tests.portal.api.asking import BODY, RESERVATIONS, ask, problem, tomorrow, wrong
 
 
@@ -62,6 +62,16 @@ def test_a_refusal_names_no_other_team(lead, api, sam, speech):
     assert b"speech" not in refused.content
     assert b"secret" not in refused.content
     assert b"sam" not in refused.content
+
+
+def test_a_refusal_for_quota_has_no_numbers_of_rows(api, milo, vision, main_pool, node):
+    """The line that is full may be that of a team above, which a member of this one does not see."""
+    above = Team.objects.create(name="above")
+    QuotaLine.objects.create(team=above, pool=main_pool, guaranteed_milli=0, cap_milli=100)
+    Team.objects.filter(pk=vision.pk).update(parent=above)
+    told = problem(api(milo).book(), 409, "quota_exceeded")
+    assert (told["reason"], told["cap"]) == ("over_cap", 100)
+    assert not {"line", "team"} & set(told)
 
 
 def test_a_token_of_a_team_reaches_only_that_team(api, lena, speech, vision, node):

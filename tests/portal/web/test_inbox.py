@@ -11,7 +11,7 @@ from pool.models import OutboxMessage, Reservation
 from pool.queries import clock
 from pool.services import notices
 from tests.cast import Cast, enrol_node
-from tests.portal.web.people import book, page_of
+from tests.portal.web.people import book, browser, page_of
 
 pytestmark = pytest.mark.django_db
 
@@ -78,6 +78,17 @@ def test_of_what_is_not_seen_any_more_nothing_is_offered(cast: Cast, milos: Clie
     message = tell(cast, row=book(cast.lena))
     cast.milo.memberships.all().delete()
     assert "not yours to see any more" in page_of(milos.get(f"/inbox/{message.pk}/"))
+
+
+def test_who_approves_no_more_is_led_to_no_approvals(cast: Cast) -> None:
+    enrol_node(cast.main)
+    row, adas = book(cast.lena), browser(cast.ada)
+    notices.tell([cast.ada], "booking_to_approve", key="k", now=clock.now(), reservation=row)
+    at = f"/inbox/{OutboxMessage.objects.get().pk}/"
+    assert "To the approvals" in page_of(adas.get(at))
+    cast.ada.roles = []
+    cast.ada.save()
+    assert "To the approvals" not in page_of(adas.get(at))
 
 
 def test_older_messages_are_on_the_next_page(cast: Cast, milos: Client) -> None:
