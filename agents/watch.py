@@ -228,6 +228,7 @@ class Watch:
             access=self._parts.access.offered(),
             imex=seen.inventory.imex,
             exporter=self._exporter.port,
+            run=str(self._parts.place.run_at) if self._parts.place.run_at else None,
             dropped=self._dropped,
         )
 

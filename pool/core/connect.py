@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 
 from pool.core.wire import Access, Share, Sharing
 
-#: Where the node keeps what holders need; an agent may have been told another place.
+#: Where the node keeps what holders need, unless its agent was told another place and reports it.
 RUN = "/run/gpupool"
 #: The kind of the CDI devices; a device's name is its allocation.
 KIND = "gpupool.io/slice"

@@ -29,6 +29,9 @@ _ALLOCATION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 #: A word of ours, of the driver's or of a service on the node.
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,32}", re.ASCII)
 
+#: It becomes part of lines copied into a shell; a colon would end it in an option of Docker.
+_FOLDER = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]*){1,16}", re.ASCII)
+
 _BIGGEST = 2**53
 _SESSIONS = frozenset({"terminal", "notebook"})
 _BY = frozenset({"cdi", "label", "environment", "user"})
@@ -80,6 +83,12 @@ def words(values: Iterable[str], most: int = 16, known: frozenset[str] | None = 
 def word(value: str | None) -> str:
     """The value if it is a word, else empty."""
     return value if value is not None and _WORD.fullmatch(value) else ""
+
+
+def folder(value: str | None) -> str:
+    """The value if it is the plain path of a folder, else empty."""
+    fits = value is not None and len(value) <= MOST_TEXT and _FOLDER.fullmatch(value)
+    return value if fits and value else ""
 
 
 # --- Instances ------------------------------------------------------------------

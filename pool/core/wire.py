@@ -318,6 +318,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     access: tuple[str, ...] = ()
     imex: str | None = None
     exporter: int | None = None  # its port
+    run: str | None = None  # the folder for holders, where an operator moved it
     dropped: int = 0  # reports that could not be delivered since the agent started
 
 

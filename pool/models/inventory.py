@@ -99,6 +99,8 @@ class Node(models.Model):
     sharing_offered = models.JSONField(default=list, blank=True)
     access_offered = models.JSONField(default=list, blank=True)
     imex = models.CharField(max_length=32, default="", blank=True)
+    #: Where the node keeps what holders need; "": at core.connect.RUN.
+    run_folder = models.CharField(max_length=200, default="", blank=True)
     block = models.CharField(max_length=64, default="", blank=True)
     cpu_milli = models.PositiveIntegerField(null=True, blank=True)
     memory_mib = models.PositiveIntegerField(null=True, blank=True)

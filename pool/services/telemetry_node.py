@@ -34,6 +34,7 @@ WRITTEN = (
     "sharing_offered",
     "access_offered",
     "imex",
+    "run_folder",
     "exporter_port",
     "dropped_reports",
     "happened_n",
@@ -104,7 +105,7 @@ def _note_more(desk: Desk) -> None:
     node.exporter_port, node.dropped_reports = port, missed or 0
     node.sharing_offered = reported.words(report.sharing, known=_SHARING)
     node.access_offered = reported.words(report.access, known=_ACCESS)
-    node.imex = reported.word(report.imex)
+    node.imex, node.run_folder = reported.word(report.imex), reported.folder(report.run)
     others = reported.words(report.managed_by)
     if others != node.managed_by:
         _note_others(desk, others)

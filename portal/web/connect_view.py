@@ -71,7 +71,7 @@ def connect(allocations: Sequence[AllocationView]) -> list[Connect]:
 
 def _connect(number: int, node: str, ready: Sequence[AllocationView]) -> Connect:
     parts = [one.part for one in ready if one.part is not None]
-    found = core.connect(parts, cast("Access", ready[0].access))
+    found = core.connect(parts, cast("Access", ready[0].access), ready[0].run)
     views = {str(one.id): one for one in ready}
     ways = tuple(_way(f"{number}-{place}", each, views) for place, each in enumerate(found))
     alone = len(ways) > 1

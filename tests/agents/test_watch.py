@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,8 +39,9 @@ class Bench:
         self.uuid, self.other = (gpu.uuid for gpu in driver.look().gpus)
         self.begin()
 
-    def begin(self) -> None:
-        self.parts = parts_of(self.driver, self.folder, lambda: boot_id(self.folder))
+    def begin(self, run_at: Path | None = None) -> None:
+        parts = parts_of(self.driver, self.folder, lambda: boot_id(self.folder))
+        self.parts = replace(parts, place=replace(parts.place, run_at=run_at))
         self.ledger = self.parts.ledger
         self.applier = Applier("node-1", self.parts)
         who = Who(
@@ -81,6 +83,12 @@ class TestReports:
         assert report.driver
         assert [gpu.mig for gpu in report.gpus] == [True, False]
         assert not report.frozen
+
+    @pytest.mark.parametrize("moved", [None, "/srv/gpupool"])
+    def test_a_folder_for_holders_that_was_moved_is_told(self, bench: Bench, moved: str | None) -> None:
+        bench.begin(Path(moved) if moved else None)
+        bench.start()
+        assert bench.portal.await_report(lambda report: True).run == moved
 
     def test_readings_are_folded_over_the_time_between_reports(self, bench: Bench) -> None:
         world.busy(bench.folder, bench.other, 40)

@@ -198,6 +198,17 @@ def test_words_are_words() -> None:
     assert (reported.word("READY"), reported.word("<b>"), reported.word(None)) == ("READY", "", "")
 
 
+@pytest.mark.parametrize(
+    "odd", [None, "", "/", "run", "/a b", "/a:/b", "/a/../b", "/$(id)", "/a\n", "/a" * 101]
+)
+def test_a_folder_that_is_no_plain_path_is_not_taken(odd: str | None) -> None:
+    assert reported.folder(odd) == ""
+
+
+def test_a_folder_is_taken_as_it_is() -> None:
+    assert reported.folder("/srv/gpupool.d/run-1") == "/srv/gpupool.d/run-1"
+
+
 def test_links_have_a_fixed_order_and_a_neighbour_with_a_proper_name() -> None:
     count = Count()
     raw = (

@@ -30,12 +30,18 @@ def book(cast: Cast) -> Any:
 def test_it_keeps_what_the_node_offers(node: SimNode) -> None:
     node.send(
         node.report(
-            sharing=("mps", "timeslice"), access=("advisory", "cdi"), imex="READY", exporter=9401, dropped=3
+            sharing=("mps", "timeslice"),
+            access=("advisory", "cdi"),
+            imex="READY",
+            exporter=9401,
+            dropped=3,
+            run="/srv/x",
         )
     )
     row = Node.objects.get()
     assert (row.sharing_offered, row.access_offered) == (["mps", "timeslice"], ["advisory", "cdi"])
     assert (row.imex, row.exporter_port, row.dropped_reports) == ("READY", 9401, 3)
+    assert row.run_folder == "/srv/x"
 
 
 def test_what_makes_no_sense_is_left_out(node: SimNode) -> None:
@@ -46,11 +52,13 @@ def test_what_makes_no_sense_is_left_out(node: SimNode) -> None:
             imex="not a word",
             exporter=70_000,
             dropped=-1,
+            run="/srv/$(id)",
             managed_by=("a b",),
         )
     )
     row = Node.objects.get()
     assert (row.sharing_offered, row.access_offered, row.imex) == (["mps"], [], "")
+    assert row.run_folder == ""
     assert (row.exporter_port, row.dropped_reports, row.managed_by) == (None, 0, [])
     assert row.dropped_values == 2
 

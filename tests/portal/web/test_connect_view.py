@@ -40,6 +40,22 @@ def test_a_share_is_told_with_what_keeps_its_limits(
     assert ("nothing keeps you, or the others on this GPU" in page) == (sharing == "timeslice")
 
 
+@pytest.mark.parametrize("folder", ["", "/srv/gpupool"])
+def test_files_for_holders_are_named_where_their_node_keeps_them(
+    active: Reservation, milos: Client, folder: str
+) -> None:
+    share = {"kind": "share", "tenancy": SHARED, "share_memory_mib": 8192, "share_limit_pct": 20}
+    Allocation.objects.update(**share, profile="", mig_uuid="", share_compute_pct=20)
+    Gpu.objects.update(use="share", sharing="mps")
+    Node.objects.update(run_folder=folder)
+    uuid, where = Gpu.objects.order_by("index")[0].uuid, folder or "/run/gpupool"
+    page = page_of(milos.get(f"/reservations/{active.pk}/"))
+    assert f"export CUDA_MPS_PIPE_DIRECTORY={where}/mps/{uuid}/pipe" in page
+    assert f"-v {where}/mps/{uuid}/pipe:{where}/mps/{uuid}/pipe" in page
+    told = milos.get(f"/api/v1/reservations/{active.pk}").json()["allocations"][0]["env"]
+    assert told["CUDA_MPS_PIPE_DIRECTORY"] == f"{where}/mps/{uuid}/pipe"
+
+
 @pytest.mark.parametrize(
     ("access", "said"),
     [
