@@ -28,6 +28,11 @@ SENTENCES: Mapping[str, tuple[Words, ...]] = {
     ),
     "recall": (
         _(
+            "%(inside_gpu)s GPU of what its team is guaranteed lie where alone another team finds what it is "
+            "guaranteed, and that team asked for it. It is taken back at %(recall_at)s; the rest of its time "
+            "goes to the head of the wait list, and gets as much in another place."
+        ),
+        _(
             "It had borrowed capacity, and a team asked for what it is guaranteed. It is taken back at "
             "%(recall_at)s; the rest of its time goes to the head of the wait list."
         ),
@@ -42,7 +47,7 @@ SENTENCES: Mapping[str, tuple[Words, ...]] = {
             "may be taken back after a notice."
         ),
     ),
-    "granted": (_("It lies within what its team is guaranteed; nobody takes it back."),),
+    "granted": (_("It lies within what its team is guaranteed: nobody takes that amount from it."),),
     "event": (_("Nothing but what happened to it decided this; its events tell more."),),
 }
 #: Where borrowing is stopped or nothing is lent.

@@ -72,6 +72,11 @@ KINDS: Mapping[str, Kind] = {
         _L("It is taken back: %(what)s"),
         (
             _L(
+                "%(what)s ends %(recall_at)s: its %(inside_gpu)s GPU lie within what %(team)s is guaranteed, "
+                "but where alone another team finds what it is guaranteed. Save your work before. The rest of "
+                "its time waits at the head of the wait list, and gets as much in another place."
+            ),
+            _L(
                 "%(what)s ends %(recall_at)s: it was borrowed, and %(for_team)s needs what it is guaranteed. "
                 "Save your work before. The rest of its time waits at the head of the wait list."
             ),

@@ -1,7 +1,8 @@
 """Who may be taken back from at an instant: the stays of which something is borrowed, as reclaim wants them.
 
 Back-to-back bookings of one owner in one place are one stay. What is borrowed only later than it
-begins (or than the instant) is none: its room was its own when it was given.
+begins (or than the instant) is none: its room was its own when it was given. Such stays (`inside`)
+are asked for apart: of them only those in a wrong place may go, when nothing else helps (astray).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from pool.core.borrowing import borrowed_spans
 from pool.core.fleet import Fleet
-from pool.core.fleet_rows import Ints, instant, micros, whole_id
+from pool.core.fleet_rows import Bools, Ints, instant, micros, whole_id
 from pool.core.period import Period
 from pool.core.reclaim import Borrower
 from pool.core.standing import Standing
@@ -34,33 +35,63 @@ def borrowers(
     `fleet` and `standing` are of the whole pool. Never what is firm, and never what is within the
     guarantee of a team that it does not belong to.
     """
+    milli = _borrowed(standing, period, team)
+    if not milli.any():
+        return []
+    work = _Work(fleet, standing, milli, milli > 0, micros(now))
+    return [work.borrower(links) for links in work.stays(set(spared))]
+
+
+def inside(
+    fleet: Fleet,
+    standing: Standing,
+    team: int,
+    period: Period,
+    now: datetime,
+    spared: Collection[UUID] = (),
+) -> list[Borrower]:
+    """Who of other teams is there in that time, could be taken back, and is wholly within its guarantee."""
+    uses = standing.uses
+    milli = _borrowed(standing, period, None)
+    there = np.zeros(len(uses), dtype=np.bool_)
+    there[uses.within(micros(period.start), micros(period.end))] = True
+    there &= ~uses.firm & (uses.team != team)
+    over = np.flatnonzero(milli)
+    # A gang across the line is among the borrowers.
+    some = _codes(uses.reservation)
+    there &= ~np.isin(some, some[over])
+    if not there.any():
+        return []
+    work = _Work(fleet, standing, milli, there, micros(now))
+    return [work.borrower(links) for links in work.stays(set(spared))]
+
+
+def _borrowed(standing: Standing, period: Period, against: int | None) -> Ints:
+    """[use] what of it is borrowed when it begins, or at the first instant; 0 of what is firm."""
     uses, start = standing.uses, micros(period.start)
-    spans = borrowed_spans(standing, start, micros(period.end), team)
+    spans = borrowed_spans(standing, start, micros(period.end), against)
     first = np.maximum(start, uses.since[spans.which])
     there = (spans.since <= first) & (spans.until > first) & (spans.milli > 0) & ~uses.firm[spans.which]
     milli = np.zeros(len(uses), dtype=np.int64)
     milli[spans.which[there]] = spans.milli[there]
-    if not milli.any():
-        return []
-    work = _Work(fleet, standing, milli, micros(now))
-    return [work.borrower(links) for links in work.stays(set(spared))]
+    return milli
 
 
 class _Work:
-    """Reservations by number: `code` of each use, `ids` of those of which something is borrowed.
+    """Reservations by number: `code` of each use, `ids` of those that are `meant`.
 
     `milli` is what of each use is borrowed, `some` a use of each reservation.
     """
 
-    def __init__(self, fleet: Fleet, standing: Standing, milli: Ints, now: int) -> None:
+    def __init__(self, fleet: Fleet, standing: Standing, milli: Ints, meant: Bools, now: int) -> None:
         self.uses, self.on, self.now = standing.uses, fleet.on, now
-        self.milli, self.code = milli, _codes(standing.uses.reservation)
+        self.meant, self.code = np.flatnonzero(meant), _codes(standing.uses.reservation)
         number = int(self.code.max()) + 1
         self.borrowed = np.bincount(self.code, milli, number).astype(np.int64)
         self.charge = np.bincount(self.code, self.uses.milli, number).astype(np.int64)
         self.some = np.zeros(number, dtype=np.int64)
         self.some[self.code] = np.arange(len(self.code))
-        those = np.flatnonzero(self.borrowed)
+        those = np.flatnonzero(np.bincount(self.code[self.meant], minlength=number))
         self.ids = {n: whole_id(self.uses.reservation[self.some[n]]) for n in those.tolist()}
         rows = self.uses.row[self.some[those]]
         told = fleet.on.field("priority", rows).tolist()
@@ -68,7 +99,7 @@ class _Work:
         self.over = _over_share(standing, milli)
 
     def stays(self, spared: Collection[UUID]) -> list[list[int]]:
-        """The reservations of which something is borrowed, with those that go on in their place."""
+        """The reservations that are meant, with those that go on in their place."""
         root = {n: n for n, pk in self.ids.items() if pk not in spared}
 
         def found(n: int) -> int:
@@ -76,7 +107,7 @@ class _Work:
                 n = root[n]
             return n
 
-        for one, other in self._links(np.flatnonzero(self.milli)):
+        for one, other in self._links(self.meant):
             if one in root and other in root:
                 root[found(one)] = found(other)
         together: dict[int, list[int]] = defaultdict(list)
@@ -106,7 +137,7 @@ class _Work:
             team=team,
             borrowed_milli=int(self.borrowed[list(links)].sum()),
             charge_milli=int(self.charge[list(links)].sum()),
-            over_share=self.over[team],
+            over_share=self.over.get(team, 0.0),
             priority=self.priority[links[-1]],
             created=created,
             started=instant(since) if since <= self.now else None,

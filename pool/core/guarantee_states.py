@@ -128,6 +128,15 @@ def held_by(fleet: Fleet, picks: Sequence[Pick], start: int, end: int) -> Held:
     )
 
 
+def held_as(fleet: Fleet, which: Ints, start: int, end: int) -> Held:
+    """What these rows (numbers in `fleet.on`) hold, as if they did for all of a window."""
+    on, each = fleet.on, np.ones(len(which), dtype=np.int64)
+    at = on.at[which]
+    memory, compute = (on.field(name, which).astype(np.int64) for name in ("memory", "compute"))
+    slices = np.where(memory > 0, 0, counted(on.mask[which], fleet.grid[at]))
+    return Held(at, each * start, each * end, slices, memory, compute, each)
+
+
 class Ground:
     """The GPUs of a fleet as guarantees see them: bins of one node and model, and what each GPU gives."""
 

@@ -68,8 +68,23 @@ class Guarantees:
         """
         if self.allow_at_once(picks):
             return True
-        mine = held_by(self.fleet, picks, self.start, self.end)
+        return self.allow_held(held_by(self.fleet, picks, self.start, self.end))
+
+    def allow_held(self, mine: Held) -> bool:
+        """The same of what lies on the GPUs for all of the period (held_by, held_as)."""
+        if not len(self.claims.milli) or not len(mine.at):
+            return True
         return bool((lacking(self._with(mine), self._need) <= self._lacking).all())
+
+    def lack(self) -> bool:
+        """Whether some of the claims have no place at some instant, as it is."""
+        if not len(self.claims.milli):
+            return False
+        if not lacking(self._ground.worst(self._stays.worst), self._worst_need)[0]:
+            return False
+        if divide(self._most_needed.sizes) and not short_of(self._least_free, self._most_needed).any():
+            return False
+        return bool(lacking(self._free, self._need).any())
 
     def allow_at_once(self, picks: Sequence[Pick]) -> bool:
         """A first look, many times as fast: nothing is lacking though much is taken to be there at once.

@@ -23,21 +23,33 @@ _UNIT = np.array([UNITS.index(str(name)) for name in NAMES], dtype=np.int64)
 
 
 def to_others(
-    fleet: Fleet, standing: Standing, team: int, period: Period, now: datetime
+    fleet: Fleet,
+    standing: Standing,
+    team: int,
+    period: Period,
+    now: datetime,
+    *,
+    first_come: bool = True,
 ) -> Guarantees | None:
     """What has to keep its place beside a booking of `team` over `period`; None when nothing has to.
 
-    `fleet` and `standing` are of the whole pool.
+    `fleet` and `standing` are of the whole pool. Where more is promised than there is, who books
+    gets what is left; not `first_come`: then it leaves that to the others.
     """
-    steps = unused_steps(standing, period)
-    claims = Claims(
-        steps.team, steps.model, _UNIT[steps.unit], steps.size, steps.milli, steps.since, steps.until
-    )
+    claims = unused(standing, period)
     others = claims.but(team)
     if not len(others.milli):
         return None
-    own = claims.of_team(team)
+    own = claims.of_team(team) if first_come else None
     return Guarantees(fleet, period, now, others, takeable(standing, period), own)
+
+
+def unused(standing: Standing, period: Period) -> Claims:
+    """What all teams are guaranteed and do not use, over the period."""
+    steps = unused_steps(standing, period)
+    return Claims(
+        steps.team, steps.model, _UNIT[steps.unit], steps.size, steps.milli, steps.since, steps.until
+    )
 
 
 def takeable(standing: Standing, period: Period) -> Takeable:

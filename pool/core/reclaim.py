@@ -1,8 +1,9 @@
 """Who gives way when a holder of a guarantee asks: the victims, and from when their room is the asker's.
 
-Victims are what is borrowed and may be taken back. What of it is borrowed is decided in
-standing, whether the new placement is legal in guarantees, whether it has room without
-them in reclaim_room; nothing is written here.
+Victims are what is borrowed and may be taken back; only when the ask fits in no other way, also work that
+is within its guarantee, could be taken back, and lies in a wrong place (astray). What of it is borrowed
+is decided in standing, whether the new placement is legal in guarantees, whether it has room
+without them in reclaim_room; nothing is written here.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ __all__ = [
 LONGEST_RECALL = timedelta(hours=1)
 #: So often victims are chosen anew because those that were found have still to run for a while.
 _ROUNDS = 4
+#: So often those who lie where they may are left out of the last resort.
+_LAST_ROUNDS = 8
 _AUTO = USES.index(Use.AUTO)
 
 
@@ -60,8 +63,15 @@ class Borrower:
     started: datetime | None
 
     @property
-    def wholly(self) -> bool:
-        return self.borrowed_milli >= self.charge_milli
+    def tier(self) -> int:
+        """Wholly borrowed 0, partly 1; within its guarantee 2."""
+        if self.is_inside:
+            return 2
+        return int(self.borrowed_milli < self.charge_milli)
+
+    @property
+    def is_inside(self) -> bool:
+        return self.borrowed_milli == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +99,20 @@ class Reclaim:
 Place = Callable[[Fleet, frozenset[UUID], Period], Sequence[Candidate]]
 #: Whether quota allows the booking when those reservations have gone.
 Allowed = Callable[[frozenset[UUID], Period], bool]
+#: Who is within its guarantee at that instant, could be taken back, and may be in a wrong place.
+Inside = Callable[[datetime], Sequence["Borrower"]]
+#: Which of these may not be where they are, when all of those reservations have gone.
+Astray = Callable[[Sequence["Borrower"], frozenset[UUID], Period], Sequence[bool]]
 
 
 def taken_order(borrowers: Sequence[Borrower]) -> list[int]:
     """Who is taken first, as numbers in `borrowers`.
 
-    Wholly borrowed before partly; teams furthest over their share (borrowed / weight), then the
-    lowest priority, then the newest.
+    Wholly borrowed before partly, and last who is within its guarantee; in each of these teams furthest
+    over their share (borrowed / weight), then the lowest priority, then the newest.
     """
     keys = [
-        (not one.wholly, -one.over_share, one.priority, -one.created.timestamp(), one.links)
-        for one in borrowers
+        (one.tier, -one.over_share, one.priority, -one.created.timestamp(), one.links) for one in borrowers
     ]
     return sorted(range(len(keys)), key=keys.__getitem__)
 
@@ -121,11 +134,11 @@ def smallest(borrowers: Sequence[Borrower], fits: Callable[[Ints], bool]) -> Int
     """
     order = np.array(taken_order(borrowers), dtype=np.int64)
     # Who comes before the last that was needed; all behind it are put back at once.
-    left = order[: sum(one.wholly for one in borrowers)]
-    if not fits(left):
-        left = order
-        if not fits(left):
-            return None
+    tiers = np.array([one.tier for one in borrowers], dtype=np.int64)
+    number = sorted({int((tiers <= tier).sum()) for tier in range(3)})
+    left = next((order[:n] for n in number if fits(order[:n])), None)
+    if left is None:
+        return None
     needed, step = order[:0], max(1, len(left) // 2)
     while not fits(needed):
         number = _fewest(left, needed, fits, step)
@@ -166,6 +179,8 @@ def reclaim(
     borrowers: Callable[[datetime], Sequence[Borrower]],
     place: Place,
     allowed: Allowed = lambda gone, period: True,
+    inside: Inside = lambda at: (),
+    astray: Astray = lambda who, gone, period: [False] * len(who),
     account: str | None = None,
 ) -> Reclaim | None:
     """What has to give way so that `ask` fits, and from when: quota and placement decided together.
@@ -173,11 +188,13 @@ def reclaim(
     None when it would not fit even without all borrowers: then nobody is taken. The booking starts at
     max(period.start, now + recall), and its duration is kept. `borrowers`: who may be taken at that
     instant. `place` decides what is legal, `allowed` whether quota lets it (a sibling's borrowing may
-    fill the parent's cap). At 10,000 GPUs and 100,000 rows within 200 ms.
+    fill the parent's cap). When all of that does not help, those of `inside` may go, too, all of whom have to
+    be `astray`. At 10,000 GPUs and 100,000 rows within 200 ms.
     """
+    asked = _Asked(fleet, ask, now, place, allowed, inside, astray, account)
     at = max(period.start, now + min(rule.notice, LONGEST_RECALL))
     for _ in range(_ROUNDS):
-        found = _at(_Asked(fleet, ask, now, place, allowed, account), _moved(period, at), borrowers(at))
+        found = _at(asked, _moved(period, at), borrowers(at))
         if found is None:
             return None
         ready = now + recall(found.victims, now, rule)
@@ -185,7 +202,7 @@ def reclaim(
             return found
         at = ready
     at = max(period.start, now + LONGEST_RECALL)
-    return _at(_Asked(fleet, ask, now, place, allowed, account), _moved(period, at), borrowers(at))
+    return _at(asked, _moved(period, at), borrowers(at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +214,33 @@ class _Asked:
     now: datetime
     place: Place
     allowed: Allowed
+    inside: Inside
+    astray: Astray
     account: str | None
 
 
 def _at(asked: _Asked, period: Period, borrowers: Sequence[Borrower]) -> Reclaim | None:
-    """With victims that leave when the period begins; with time for a change of mode where that is needed."""
+    """With victims that leave when the period begins: those who borrow, or else with some who are astray."""
+    found = _in_time(asked, period, borrowers)
+    if found is not None:
+        return found
+    inside = list(asked.inside(period.start))
+    for _ in range(_LAST_ROUNDS):
+        found = _in_time(asked, period, [*borrowers, *inside]) if inside else None
+        if found is None:
+            return None
+        last = [one for one in found.victims if one.is_inside]
+        gone = frozenset(link for one in found.victims for link in one.links)
+        wrong = asked.astray(last, gone, found.period)
+        if all(wrong):
+            return found
+        rightly = {one.links for one, is_wrong in zip(last, wrong, strict=True) if not is_wrong}
+        inside = [one for one in inside if one.links not in rightly]
+    return None
+
+
+def _in_time(asked: _Asked, period: Period, borrowers: Sequence[Borrower]) -> Reclaim | None:
+    """As it is asked for; with time for a change of mode where that is needed."""
     found = _leaving(asked, period.start, period, borrowers)
     if found is None and (asked.fleet.use == _AUTO).any():
         return _leaving(asked, period.start, _moved(period, period.start + SWITCH), borrowers)

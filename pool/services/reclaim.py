@@ -1,5 +1,8 @@
 """Taking back what was lent, for a booking that is within its team's guarantee and finds no room.
 
+Only when nothing else makes room, also from who is within its own guarantee but in a place that is
+another team's (core.astray).
+
 Whom it takes from is thought out without a lock (core.reclaim); the steps here write it, under the
 pool's. Whoever is taken from stays until the recall; what is due then is in recalls.py.
 """
@@ -15,7 +18,7 @@ from uuid import UUID
 from django.db.models import DateTimeField, Func, Q, Value
 from django.db.models.functions import Greatest, Lower
 
-from pool.core import reclaim
+from pool.core import astray, promises, reclaim
 from pool.core.borrowers import borrowers
 from pool.core.errors import Refusal
 from pool.core.fleet import Fleet
@@ -76,6 +79,8 @@ def think(pool: Pool, wanted: Wanted, now: datetime, *, without: UUID | None = N
         borrowers=look.borrowers,
         place=look.place,
         allowed=look.allowed,
+        inside=look.inside,
+        astray=look.astray,
         account=wanted.account,
     )
     if found is None or not found.victims:
@@ -100,6 +105,8 @@ class _Look:
         self.wanted = wanted
         self.pool = pool
         self.plans: dict[tuple[Any, ...], Plan] = {}
+        #: Who is within its guarantee, and may have to go in the last resort.
+        self.last: set[UUID] = set()
         each = serving(snap.whole, wanted.ask, snap.now, account=wanted.account, window=snap.window)
         self.charges = {model: wanted.ask.count * milli for model, milli in each.items()}
         spared = Reservation.objects.filter(pool=pool, state__in=HOLDING)
@@ -107,33 +114,58 @@ class _Look:
         self.spared = set(spared.values_list("pk", flat=True))
 
     def borrowers(self, at: datetime) -> list[Borrower]:
+        standing, team, when = self._asked(at)
+        return borrowers(self.snap.whole, standing, team, when, self.snap.now, self.spared)
+
+    def inside(self, at: datetime) -> list[Borrower]:
+        standing, team, when = self._asked(at)
+        found = astray.perhaps(self.snap.whole, standing, team, when, self.snap.now, self.spared)
+        self.last = {link for one in found for link in one.links}
+        return found
+
+    def _asked(self, at: datetime) -> tuple[Standing, int, Period]:
         wanted = self.wanted
         assert wanted.team_id is not None
         length = wanted.blocked.duration
         assert length is not None
-        when = Period(at, at + length)
-        whole, standing = self.snap.whole, self.snap.standing
-        return borrowers(whole, standing, wanted.team_id, when, self.snap.now, self.spared)
+        return self.snap.standing, wanted.team_id, Period(at, at + length)
+
+    def astray(self, who: Sequence[Borrower], gone: frozenset[UUID], period: Period) -> Sequence[bool]:
+        fleet = reclaim.without(self.snap.whole, gone, period.start)
+        left = astray.Left(fleet, self._standing(fleet, gone, period))
+        return astray.astray(self.snap.whole, left, who, period, self.snap.now)
+
+    def _standing(self, fleet: Fleet, gone: frozenset[UUID], period: Period) -> Standing:
+        """Of the fleet from which these have gone."""
+        return replace(self.snap.standing, uses=Uses.of(fleet, period, self.snap.without).but(gone))
 
     def place(self, fleet: Fleet, gone: frozenset[UUID], period: Period) -> Sequence[Candidate]:
         """Where it would be within its guarantee, when these have gone."""
         asked = room.at(replace(self.wanted, free_until=None), period, self.pool)
-        uses = Uses.of(fleet, period, self.snap.without).but(gone)
         left = replace(
             self.snap,
             fleet=fleet,
             whole=fleet,
             period=period,
             window=fleet.window(period, self.snap.now, without=self.snap.without),
-            standing=replace(self.snap.standing, uses=uses),
+            standing=self._standing(fleet, gone, period),
             stopped=frozenset(),
         )
         try:
             found = [plan for plan in plans.choose(left, asked) if not plan.borrowed]
         except (NoRoom, Refusal):
             return ()
+        if self.last & gone:
+            found = self._leaving_victims_theirs(left, found)
         self.plans |= {plan.picks: plan for plan in found}
         return [Candidate(plan.picks, plan.why) for plan in found]
+
+    def _leaving_victims_theirs(self, left: Snapshot, found: Sequence[Plan]) -> list[Plan]:
+        """Who was within its guarantee must get its amount again: so nobody comes first there."""
+        team = self.wanted.team_id
+        assert team is not None
+        others = promises.to_others(left.whole, left.standing, team, left.period, left.now, first_come=False)
+        return [plan for plan in found if others is None or others.allow(plan.picks)]
 
     def allowed(self, gone: frozenset[UUID], period: Period) -> bool:
         """Whether it would be within its guarantee on some model, wherever it lay, when these have gone."""
@@ -206,19 +238,22 @@ def name(found: Recalled, rows: Sequence[Reservation], new: Reservation, now: da
                 "within": "guaranteed",
                 "asked_milli": new.charge_milli,
                 "borrowed_milli": victim.borrowed_milli,
+                "inside_milli": victim.charge_milli if victim.is_inside else None,
                 "victims": len(found.victims),
                 "order": {"over_share": victim.over_share, "priority": victim.priority},
             },
         )
-        _tell(row, new, found.at, now)
+        _tell(row, victim, new, found.at, now)
 
 
-def _tell(row: Reservation, new: Reservation, at: datetime, now: datetime) -> None:
-    """Its team is named only where everybody may see what it booked."""
+def _tell(row: Reservation, victim: Borrower, new: Reservation, at: datetime, now: datetime) -> None:
+    """The team of `new` is named only where everybody may see what it booked."""
     shown = new.visibility == Reservation.Visibility.EVERYONE or new.team_id == row.team_id
     data = {"recall_at": at.isoformat(), "why": str(Reason.RECLAIMED), "within": "guaranteed"}
     if shown:
         data["for_team"] = new.team.name
+    if victim.is_inside:
+        data["inside_gpu"] = f"{victim.charge_milli / 1000:g}"
     key = f"evicted:{row.pk}:{at.isoformat()}"
     notices.tell(notices.concerned(row), "evicted", key=key, now=now, reservation=row, data=data)
 

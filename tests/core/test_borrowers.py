@@ -85,7 +85,7 @@ def test_what_is_borrowed_then_with_its_teams_share_of_it() -> None:
     told = found(stays, LENT)
     assert set(told) == {(1,), (2,), (3,)}
     first, third = told[1,], told[3,]
-    assert (first.borrowed_milli, first.charge_milli, first.wholly) == (1000, 1000, True)
+    assert (first.borrowed_milli, first.charge_milli, first.tier) == (1000, 1000, 0)
     assert (first.over_share, third.over_share) == (1000.0, 1000.0)  # twice as much, of twice the weight
     assert (first.priority, first.created, first.team) == (7, at(3), 1)
     assert (first.started, third.started) == (at(10), None)

@@ -194,7 +194,7 @@ def test_who_has_left_is_there_until_then_and_not_any_more() -> None:
 def one_by_one(may: Sequence[Borrower], fits: Callable[[Sequence[Borrower]], bool]) -> list[Borrower] | None:
     """The rule as it is told: as many as it takes in order; then the last first back, if it still fits."""
     order = [may[n] for n in taken_order(may)]
-    wholly = [one for one in order if one.wholly]
+    wholly = [one for one in order if one.tier == 0]
     if not fits(order):
         return None
     pool = wholly if fits(wholly) else order

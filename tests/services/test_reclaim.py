@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from pool.core.errors import Code
-from pool.core.shapes import Ask, Class, GpuAsk
+from pool.core.shapes import Ask, Class, GpuAsk, MigAsk
+from pool.core.states import HOLDING
 from pool.core.terms import Terms
-from pool.models import Allocation, Event, OutboxMessage, Pool, QuotaLine, Reservation
-from pool.services import lanes, reservations
-from tests.scene import H100, NOON, WHOLE, Scene, add_node, hours, make_scene, refused
+from pool.models import Allocation, Event, Gpu, OutboxMessage, Pool, QuotaLine, Reservation
+from pool.services import explanations, lanes, reservations
+from portal import explainwords, noticewords
+from tests.scene import H100, NOON, WHOLE, Scene, add_node, hours, make_scene, refused, settle
 
 pytestmark = pytest.mark.django_db
 
@@ -263,3 +265,33 @@ def test_the_charge_of_who_left_ends_with_the_recall(scene: Scene) -> None:
     # Its period stays what was booked; what counts until then is cut.
     assert times(now_is(victim)) == (NOON, NOON + hours(4))
     assert speech(scene, start=NOON + hours(2)).state == "scheduled"
+
+
+def test_who_is_inside_in_anothers_place_goes_last_of_all_and_gets_as_much_elsewhere() -> None:
+    scene = make_scene(cap=9000, guaranteed=1000)
+    add_node(scene.pool, mig_gpus=2)
+    QuotaLine.objects.filter(team=scene.speech).update(unit="gpu")
+    Pool.objects.update(min_run_seconds=0)
+    half = MigAsk(profile="3g.40gb")
+    times = (NOON - timedelta(minutes=n) for n in (3, 2, 1))
+    first, *others = (scene.book(half, duration=hours(6), now=now) for now in times)
+    # The third was borrowed, and so may stand on the GPU that speech is guaranteed; now it is inside.
+    reservations.release(actor=scene.lena, reservation_id=first.pk, now=NOON)
+    for gpu in Gpu.objects.all():
+        settle(scene.pool, gpu)
+    mine = speech(scene, MigAsk(profile="7g.80gb"), duration=hours(1))
+    assert (mine.state_reason, mine.period.lower) == ("reclaiming", SOON)
+    (victim,) = (row for row in map(now_is, others) if row.recall_at)
+    assert victim == others[-1]
+    (told,) = OutboxMessage.objects.filter(kind="evicted", reservation=victim)
+    assert told.data["inside_gpu"] == "0.5"
+    assert "lie within what vision is guaranteed" in noticewords.said(told).sentence
+    assert explainwords.sentence(explanations.explain(user=scene.lena, row=victim, now=NOON)).startswith(
+        "0.5 GPU of what"
+    )
+    lanes.due(now=SOON)
+    lanes.due(now=SOON)
+    rest = rest_of(victim)
+    assert rest.state in HOLDING
+    (place,) = Allocation.objects.filter(reservation=rest)
+    assert place.gpu_id == Allocation.objects.get(reservation=others[0]).gpu_id
