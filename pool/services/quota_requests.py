@@ -87,10 +87,19 @@ def submit(
 
 
 @locks.use_case
-def comment(*, actor: User, request_id: int, text: str, now: datetime) -> QuotaComment:
-    """Say something about a request; the other side is told. NOT_FOUND, FORBIDDEN, INVALID."""
+def comment(
+    *, actor: User, request_id: int, text: str, now: datetime, claim: Claim | None = None
+) -> QuotaComment:
+    """Say something about a request; the other side is told.
+
+    A `claim` that was carried out before answers its comment again. Refuses with NOT_FOUND, FORBIDDEN,
+    INVALID, KEY_REUSED, IN_PROGRESS.
+    """
     row = queries.one(actor, request_id)
     access.require(actor, Action.COMMENT_REQUEST, row.team)
+    made = idempotency.claim(claim, now=now) if claim else None
+    if made is not None:
+        return queries.comments(row).get(pk=made)
     said = QuotaComment.objects.create(request=row, author=actor, at=now, text=_text(text, "/text"))
     spoken = [one.author for one in queries.comments(row)]
     people = {user.pk: user for user in (*_askers(row), *spoken)}
@@ -98,6 +107,8 @@ def comment(*, actor: User, request_id: int, text: str, now: datetime) -> QuotaC
         people |= {user.pk: user for user in notices.approvers()} if row.state == State.SUBMITTED else {}
     people.pop(actor.pk, None)
     _tell(row, list(people.values()), "request_comment", now, by=actor, number=said.pk)
+    if claim:
+        idempotency.keep(claim, resource=said.pk, now=now)
     return said
 
 

@@ -80,7 +80,10 @@ class OneRequest(Door):
 
 
 class Comments(Door):
-    """GET lists what was said about a request, oldest first; POST says something."""
+    """GET lists what was said about a request, oldest first; POST says something.
+
+    POST takes an Idempotency-Key.
+    """
 
     parameters = paging.PARAMETERS
 
@@ -90,8 +93,14 @@ class Comments(Door):
 
     def post(self, request: Request, pk: int) -> HttpResponse:
         row = _seen(request, pk)
-        text = quota_wishes.comment(json_object(request))
-        said = services.comment(actor=user_of(request), request_id=row.pk, text=text, now=clock.now())
+        body = json_object(request)
+        said = services.comment(
+            actor=user_of(request),
+            request_id=row.pk,
+            text=quota_wishes.comment(body),
+            now=clock.now(),
+            claim=claim_of(request, body),
+        )
         return answer(_comment(said), 201)
 
 

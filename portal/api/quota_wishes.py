@@ -15,8 +15,6 @@ from portal.api.wishes import NAME_LIMIT, Reader
 
 MODEL_LIMIT = 64
 MOST_VERSION = 2**31 - 1
-#: So many messages are marked as read by one call.
-MOST_IDS = 500
 
 _AMOUNTS = tuple(one.name for one in fields(Amounts))
 _CONDITIONS = tuple(one.name for one in fields(Conditions))

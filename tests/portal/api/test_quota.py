@@ -107,6 +107,14 @@ def test_a_request_is_asked_once_for_one_key(api, lena):
     assert QuotaRequest.objects.count() == 1
 
 
+def test_a_word_that_is_sent_twice_with_one_key_is_said_once(api, lena, made):
+    at, lead = f"{REQUESTS}/{made['id']}/comments", api(lena)
+    first = lead.post(at, {"text": "Which?"}, Idempotency_Key="k").json()
+    assert lead.post(at, {"text": "Which?"}, Idempotency_Key="k").json() == first
+    assert [one["id"] for one in lead.get(at).json()["results"]] == [first["id"]]
+    problem(lead.post(at, {"text": "What?"}, Idempotency_Key="k"), 422, "key_reused")
+
+
 def test_it_is_read_commented_and_granted_otherwise_than_asked(api, lena, ada, made):
     at = f"{REQUESTS}/{made['id']}"
     assert (made["state"], made["granted"], made["requested_by"]) == ("submitted", None, "lena")
