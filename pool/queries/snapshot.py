@@ -7,7 +7,7 @@ in fleets.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -49,7 +49,7 @@ class Snapshot:
     #: How this pool is placed; None: as one of which nothing is known.
     policy: Policy | None = None
     #: Models in which nothing is borrowed, because a holder of a guarantee waits there.
-    stopped: frozenset[str] = frozenset()
+    stopped: Container[str] = frozenset()
     barred: Bools | None = None
 
     @property
@@ -87,6 +87,29 @@ class Snapshot:
         return self.fleet.view(gpu_id, self.now, period, without=self.without, clean=clean)
 
 
+@dataclass(frozen=True, eq=False)
+class _Stopped(Container[str]):
+    """Looked for once something would be borrowed: most often nothing is.
+
+    That is later than the rest is read; but what those who wait do changes the pool's change number, too.
+    """
+
+    pool_id: int
+    fleet: Fleet
+    standing: Standing
+    now: datetime
+    without: UUID | None
+
+    def __contains__(self, model: object) -> bool:
+        return model in self._models
+
+    @cached_property
+    def _models(self) -> frozenset[str]:
+        return waiting.guaranteed_waiting(
+            self.pool_id, self.fleet, self.standing, self.now, without=self.without
+        )
+
+
 def take(
     pool_id: int,
     period: Period,
@@ -110,8 +133,8 @@ def take(
             gpu_ids = list(Gpu.objects.filter(node__gpus__in=gpu_ids).values_list("pk", flat=True).distinct())
         fleet = fleets.fresh(pool_id, gpu_ids)
     window = fleet.window(period, now, without=without)
-    stand = standing.of(pool_id, whole, period, without=without)
-    stopped = waiting.guaranteed_waiting(pool_id, whole, stand, now, without=without)
+    stand, somebody = standing.with_line(pool_id, whole, period, without=without)
+    stopped: Container[str] = _Stopped(pool_id, whole, stand, now, without) if somebody else frozenset()
     return Snapshot(fleet, period, now, window, whole, stand, without, mixes.policy(pool_id), stopped)
 
 

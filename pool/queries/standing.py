@@ -34,11 +34,14 @@ class Frame:
 
 
 # By the place and the age of every row: whoever writes one, in whatever way, changes the sum.
+# With it, whether anybody waits: most often nobody does, and every booking asks.
 _MARK = """
 SELECT concat_ws(' ', current_database(), pg_postmaster_start_time(),
     (SELECT sum(hashtextextended(ctid::text || xmin::text, 0)) FROM pool_quotaline WHERE pool_id = %(pool)s),
     (SELECT sum(hashtextextended(ctid::text || xmin::text, 0)) FROM pool_quotagrant WHERE pool_id = %(pool)s),
-    (SELECT sum(hashtextextended(ctid::text || xmin::text, 0)) FROM pool_team))
+    (SELECT sum(hashtextextended(ctid::text || xmin::text, 0)) FROM pool_team)),
+  EXISTS (SELECT FROM pool_reservation
+    WHERE pool_id = %(pool)s AND state = 'waiting' AND id IS DISTINCT FROM %(without)s)
 """
 
 _LINES = """
@@ -60,7 +63,14 @@ _capacities: dict[int, tuple[tuple[Card, ...], Mapping[str, int]]] = {}
 
 def of(pool_id: int, fleet: Fleet, within: Period, *, without: UUID | None = None) -> Standing:
     """All of the pool over this period; `fleet` has to be all of it, too. `without`: see Uses.of."""
-    told = frame(pool_id)
+    return with_line(pool_id, fleet, within, without=without)[0]
+
+
+def with_line(
+    pool_id: int, fleet: Fleet, within: Period, *, without: UUID | None = None
+) -> tuple[Standing, bool]:
+    """The same, and whether anybody (but `without`) waits in the pool, in one statement."""
+    told, somebody = _told(pool_id, without)
     return Standing(
         lines=told.lines,
         grants=told.grants,
@@ -69,7 +79,7 @@ def of(pool_id: int, fleet: Fleet, within: Period, *, without: UUID | None = Non
         models=fleet.models,
         capacity=_capacity(pool_id, fleet),
         kept=_charter(pool_id, told, fleet.models),
-    )
+    ), somebody
 
 
 def _charter(pool_id: int, told: Frame, models: tuple[str, ...]) -> Charter:
@@ -90,11 +100,17 @@ def forget() -> None:
 
 def frame(pool_id: int) -> Frame:
     """All lines and grants of the pool, and the tree of all teams, as they are now."""
-    mark = str(_rows(_MARK, pool_id)[0][0])
+    return _told(pool_id, None)[0]
+
+
+def _told(pool_id: int, without: UUID | None) -> tuple[Frame, bool]:
+    with connection.cursor() as cursor:
+        cursor.execute(_MARK, {"pool": pool_id, "without": without})
+        mark, somebody = cursor.fetchone()
     known = _kept.get(pool_id)
     if known is None or known[0] != mark:
         known = _kept[pool_id] = mark, _read(pool_id)
-    return known[1]
+    return known[1], somebody
 
 
 def _read(pool_id: int) -> Frame:

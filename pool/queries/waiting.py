@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db import connection
 from django.db.models import Count, F, QuerySet
 
 from pool.core import standing, waitline
@@ -27,12 +26,6 @@ LONGEST = timedelta(days=7)
 #: How long an offer is held, and the least for which one is made.
 OFFERED, LEAST_OFFER = timedelta(minutes=15), timedelta(minutes=1)
 _INSTANT = timedelta(microseconds=1)
-
-#: Most often nobody waits, and every booking asks.
-_SOMEBODY = """
-SELECT EXISTS (SELECT FROM pool_reservation
-    WHERE pool_id = %(pool)s AND state = 'waiting' AND id IS DISTINCT FROM %(without)s)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +149,9 @@ def guaranteed_waiting(
 
     `without`: one that is being tried itself.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_SOMEBODY, {"pool": pool_id, "without": without})
-        if not cursor.fetchone()[0]:
-            return frozenset()
     rows = [row for row in line(pool_id) if row.pk != without]
+    if not rows:
+        return frozenset()
     waiting = with_guarantees(read(rows, fleet, where, now), where, now)
     return waitline.no_borrowing(waiting, now) | waitline.strict_models(waiting, now)
 

@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,9 @@ def _granted(wish: Wish, claim: Claim | None) -> Reservation:
             return made
         break
     # Nobody waits while it is found out what would fit instead, and when.
-    raise room.refusal(refused.snap, wish.wanted, wish.pool, team_id=wish.team.pk) from None
+    # What could be taken back was thought about above, but for a hold, which takes nothing back itself.
+    hold = wish.hold_until is not None
+    raise room.refusal(refused.snap, wish.wanted, wish.pool, team_id=wish.team.pk, reclaims=hold) from None
 
 
 @contextmanager
@@ -148,14 +150,14 @@ def _try(wish: Wish, claim: Claim | None) -> Reservation:
                 raise
             continue
         try:
-            return _confirm(wish=wish, claim=claim, seen=snap.change, found=found)
+            return _confirm(wish=wish, claim=claim, thought=_Thought(snap, found))
         except _Overtaken:
             continue
         except DatabaseError as error:
             if not locks.lost_a_race(error):
                 raise
     try:
-        return _confirm(wish=wish, claim=claim, seen=None, found=[])
+        return _confirm(wish=wish, claim=claim, thought=None)
     except DatabaseError as error:
         if not locks.lost_a_race(error):
             raise
@@ -163,18 +165,27 @@ def _try(wish: Wish, claim: Claim | None) -> Reservation:
         raise Refusal(Code.BUSY) from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Thought:
+    """What was chosen, and on which reading."""
+
+    snap: Snapshot
+    found: list[Plan]
+
+
 @locks.use_case
-def _confirm(*, wish: Wish, claim: Claim | None, seen: int | None, found: list[Plan]) -> Reservation:
-    """Take the best plan that still holds. `seen`: the change number that `found` was decided at."""
+def _confirm(*, wish: Wish, claim: Claim | None, thought: _Thought | None) -> Reservation:
+    """Take the best plan that still holds; without a thought, what is chosen now."""
     made = idempotency.claim(claim, now=wish.now) if claim else None
     if made is not None:
         return idempotency.first_result(made)
     pool = locks.pool(wish.pool.pk)
-    if pool.change != seen:
-        found = _still_holding(wish, found)
-    spending.check(pool, wish.team.pk, found[0].picks, wish.wanted.period)
-    reservation = grants.write(wish, pool, found[0])
-    reservation.borrowed = found[0].borrowed
+    if thought is None or pool.change != thought.snap.change:
+        thought = _still_holding(wish, thought.found if thought else [])
+    best = thought.found[0]
+    spending.check(pool, wish.team.pk, best.picks, wish.wanted.period, told=thought.snap.standing)
+    reservation = grants.write(wish, pool, best)
+    reservation.borrowed = best.borrowed
     if claim:
         idempotency.keep(claim, resource=reservation.pk, now=wish.now)
     return reservation
@@ -220,12 +231,12 @@ def _confirm_recall(*, wish: Wish, claim: Claim | None, found: Recalled, anew: b
     return reservation
 
 
-def _still_holding(wish: Wish, found: list[Plan]) -> list[Plan]:
+def _still_holding(wish: Wish, found: list[Plan]) -> _Thought:
     """Choose anew under the lock, among the GPUs of the candidates; without candidates, among all."""
     gpu_ids = {pick.gpu_id for plan in found for pick in plan.picks} or None
     snap = _snapshot(wish, gpu_ids)
     try:
-        return plans.choose(snap, wish.wanted)
+        return _Thought(snap, plans.choose(snap, wish.wanted))
     except (NoRoom, Refusal) as refusal:
         if gpu_ids is None:
             raise

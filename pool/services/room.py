@@ -18,7 +18,7 @@ from pool.core.shapes import Ask, ask_json
 from pool.queries import offers as queries
 from pool.queries import snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import plans, reclaim, wishes
+from pool.services import plans, reclaim, spending, thresholds, wishes
 from pool.services.plans import NoRoom, Wanted
 
 if TYPE_CHECKING:
@@ -39,10 +39,14 @@ def search(snap: Snapshot, wanted: Wanted, pool: Pool, window: Period) -> offers
     assert wanted.team_id is not None
     what = (wanted.ask, wanted.blocked, blocked, wanted.klass, wanted.account)
     sought = queries.Sought(*what, wanted.team_id, wanted.firm)
+    purse = spending.Purse(pool, wanted.team_id, snap.standing)
 
     def place(blocked: Period, free_until: datetime | None) -> Placed | None:
+        asked = at(wanted, blocked, pool, free_until)
         try:
-            plan = plans.choose(snap, at(wanted, blocked, pool, free_until))[0]
+            plan = plans.choose(snap, asked)[0]
+            purse.check(plan.picks, asked.period)
+            thresholds.check(pool, plans.charged(plan), asked.period, team_id=wanted.team_id, now=snap.now)
         except (NoRoom, Refusal):
             return None
         return Placed(plan.picks, plan.cost, plan.borrowed)
@@ -57,12 +61,13 @@ def at(wanted: Wanted, blocked: Period, pool: Pool, free_until: datetime | None 
     return replace(wanted, period=Period(blocked.start, end), blocked=blocked, free_until=free_until)
 
 
-def refusal(snap: Snapshot, wanted: Wanted, pool: Pool, *, team_id: int) -> Refusal:
+def refusal(snap: Snapshot, wanted: Wanted, pool: Pool, *, team_id: int, reclaims: bool = True) -> Refusal:
     """NO_CAPACITY with the numbers of this reading, the first later time, and the largest that fits instead.
 
     `first_time`: within 60 days, when a booking would be granted, quota and all; None where the pool
     could not hold it even when empty. `largest` is an ask for the same time, whatever the quota says.
-    `reclaim`: when a booking (not a hold) would start that takes back what its team lent, and from how many.
+    `reclaim`: when a booking (not a hold) would start that takes back what its team lent, and from how
+    many; not thought about where that was just done in vain (`reclaims` False).
     Outside of any transaction and turn: it may take tens of milliseconds.
     """
     told = plans.no_capacity(snap, wanted, None)
@@ -71,8 +76,8 @@ def refusal(snap: Snapshot, wanted: Wanted, pool: Pool, *, team_id: int) -> Refu
     if told.data["offered"] >= told.data["asked"]:
         first = _first_time(wanted, pool, team_id, snap.now)
         told.data["first_time"] = first.isoformat() if first else None
-    found = reclaim.think(pool, wanted, snap.now, without=snap.without)
-    if found is not None:
+    found = reclaim.think(pool, wanted, snap.now, without=snap.without) if reclaims else None
+    if found is not None and not thresholds.needs(pool, plans.charged(found.plans[0])):
         start = found.wanted.period.start.isoformat()
         told.data["reclaim"] = {"start": start, "bookings": len(found.victims)}
     return told

@@ -45,6 +45,12 @@ def approve_by(pool: Pool, milli: int, period: Period, *, team_id: int, now: dat
     return min(now + LASTS, period.start - BEFORE_START)
 
 
+def check(pool: Pool, milli: int, period: Period, *, team_id: int, now: datetime) -> None:
+    """Refuses as `approve_by` does what could not be approved in time, where it has to be."""
+    if needs(pool, milli):
+        approve_by(pool, milli, period, team_id=team_id, now=now)
+
+
 def no_extension(pool: Pool, milli: int) -> None:
     """What needed an approver was approved for its own time: for more it is asked anew, as a new booking."""
     if needs(pool, milli):

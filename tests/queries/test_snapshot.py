@@ -149,7 +149,7 @@ def test_the_number_of_statements_is_fixed(scene: Scene) -> None:
         scene.book()
     with CaptureQueriesContext(connection) as many:
         take(scene)
-    assert len(few) == len(many) == 5
+    assert len(few) == len(many) == 4
 
 
 # --- Shares, faults and other managers ------------------------------------------------------
