@@ -18,12 +18,14 @@ from pool.core import shares
 from pool.core.asks import Ask, alternatives
 from pool.core.fleet import MEDIA, NEVER, USES, Bools, Fleet, Ints, micros
 from pool.core.mig import Profile, media_clash
+from pool.core.openings_sums import above, short_nodes, together
 from pool.core.period import Period
 from pool.core.placement_field import Field, Sort, field
 from pool.core.placement_mode import SWITCH
 from pool.core.placement_room import Use, slots, use_for
 from pool.core.quota import WHOLE, charge_milli
 from pool.core.shares import Portion
+from pool.core.topology import Reach
 
 #: So far is looked; what is free until then has no end in sight. Longer than any booking and any window.
 SIGHT = timedelta(days=400)
@@ -39,9 +41,9 @@ _SWITCH = SWITCH // timedelta(microseconds=1)
 class Openings:
     """Flat: at `place`, the slices `mask` (0: a share) take `weight` pieces at any time of [begin, until).
 
-    Microseconds; `until` NEVER: no end in sight. `key` [places]: places of one key serve an ask
-    together, -1 none. `charges`: the least that one piece counts, in thousandths, by the GPU models
-    that can serve it.
+    Microseconds; `until` NEVER: no end in sight. `way`: for which of the alternatives; `reach`: which
+    places serve an ask together. `charges`: the least that one piece counts, in thousandths, by the
+    GPU models that can serve it.
     """
 
     fleet: Fleet
@@ -52,7 +54,8 @@ class Openings:
     weight: Ints
     begin: Ints
     until: Ints
-    key: Ints
+    way: Ints
+    reach: Reach
     charges: dict[str, int]
     _here: _Here
 
@@ -63,10 +66,15 @@ class Openings:
 
     def starts(self, length: int, latest: int) -> Spans:
         """When `count` pieces could start together, up to `latest`, to stay for `length`."""
-        fits = (self.until - self.begin >= length) & (self.begin <= latest) & (self.key[self.place] >= 0)
-        place, weight, first = self.place[fits], self.weight[fits], self.begin[fits]
-        last = np.minimum(self.until[fits] - length, latest)
-        return _enough(self.key[place], weight, first, last, self.count)
+        can = self.reach.key[self.place] >= 0
+        fits = np.flatnonzero((self.until - self.begin >= length) & (self.begin <= latest) & can)
+        first, last = self.begin[fits], np.minimum(self.until[fits] - length, latest)
+        if self.count > 1:
+            pieces = together(self.reach, self.place[fits], self.way[fits], self.weight[fits], first, last)
+            _whose, when, level = pieces
+            enough = np.flatnonzero(level >= self.count)
+            first, last = when[enough], when[enough + 1] - 1
+        return _joined(first, last)
 
     def around(self, place: int, mask: int, instant: int) -> tuple[int, int]:
         """The opening there at this instant; (instant, instant) when there is none."""
@@ -128,14 +136,19 @@ def openings(
         field(fleet, one, Period(since, since + length), now, account=account) for one in alternatives(ask)
     ]
     here = _Here.of(fleet, micros(since))
-    served = [(one, sort) for one in at_first for sort in one.sorts if sort.why is None]
-    parts = [part for one, sort in served for part in _of_sort(here, one, sort, account)]
-    place, mask, weight, begin, until = (
+    short = _short_of_node(here, ask)
+    served = [(way, one, sort) for way, one in enumerate(at_first) for sort in one.sorts if sort.why is None]
+    parts = [
+        (*part, np.full(len(part[0]), way, dtype=np.int64))
+        for way, one, sort in served
+        for part in _of_sort(here, one, sort, account, short)
+    ]
+    place, mask, weight, begin, until, way_of = (
         np.concatenate(column) if parts else np.empty(0, dtype=np.int64)
-        for column in (zip(*parts, strict=True) if parts else [()] * 5)
+        for column in (zip(*parts, strict=True) if parts else [()] * 6)
     )
     charges: dict[str, int] = {}
-    for _, sort in served:
+    for _, _, sort in served:
         charge = charge_of(sort)
         charges[sort.gpu.model] = min(charges.get(sort.gpu.model, charge), charge)
     return Openings(
@@ -147,7 +160,8 @@ def openings(
         weight=weight,
         begin=begin,
         until=until,
-        key=at_first[0].reach_when_empty.key,
+        way=way_of,
+        reach=at_first[0].reach_when_empty,
         charges=charges,
         _here=here,
     )
@@ -196,9 +210,36 @@ class _Here:
 
 #: place, mask, weight, begin, until.
 _Part = tuple[Ints, Ints, Ints, Ints, Ints]
+#: place, start, end of what is in the way, in this order.
+_Times = tuple[Ints, Ints, Ints]
 
 
-def _of_sort(here: _Here, at_first: Field, sort: Sort, account: str | None) -> Iterator[_Part]:
+def _short_of_node(here: _Here, ask: Ask) -> _Times:
+    """On all GPUs of a node the times at which it has too little cpu or memory for what has to be there."""
+    fleet, pieces = here.fleet, ask.count if ask.same_node or ask.node is not None else 1
+    wants = (pieces * ask.node_cpu_milli, pieces * ask.node_memory_mib)
+    taken = (here.of_rows("cpu"), here.of_rows("ram")) if any(wants) else (here.at, here.at)
+    node, start, end = short_nodes(fleet, fleet.node[here.at], here.start, here.end, taken, wants, _SIGHT)
+    order = np.argsort(fleet.node, kind="stable")
+    first = np.searchsorted(fleet.node[order], node)
+    number = np.searchsorted(fleet.node[order], node, side="right") - first
+    row = np.repeat(np.arange(len(node)), number)
+    at = order[np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number) + first[row]]
+    return at, start[row], end[row]
+
+
+def _in_order(at: Ints, start: Ints, end: Ints, more: _Times, member: Bools) -> _Times:
+    """These times and those of `more` on the members."""
+    mine = member[more[0]]
+    if not mine.any():
+        return at, start, end
+    pairs = zip((at, start, end), more, strict=True)
+    at, start, end = (np.concatenate((one, other[mine])) for one, other in pairs)
+    order = np.lexsort((start, at))
+    return at[order], start[order], end[order]
+
+
+def _of_sort(here: _Here, at_first: Field, sort: Sort, account: str | None, short: _Times) -> Iterator[_Part]:
     """The openings on the GPUs of one sort, for each of its slots."""
     places = np.sort(sort.places[at_first.offered[sort.places] > 0])
     if not len(places):
@@ -207,22 +248,23 @@ def _of_sort(here: _Here, at_first: Field, sort: Sort, account: str | None) -> I
     member[places] = True
     rows = np.flatnonzero(member[here.at])
     if isinstance(sort.fit, Portion):
-        at, start, end = _full(here, sort, sort.fit, rows, account)
-        yield _opened(here, places, at, start, end, 0, at_first.offered[places])
+        times = _in_order(*_full(here, sort, sort.fit, rows, account), short, member)
+        yield _opened(here, places, *times, 0, at_first.offered[places])
         return
     at, start, end = here.at[rows], here.start[rows], here.end[rows]
-    everything = (1 << sort.gpu.grid) - 1
+    everything, ones = (1 << sort.gpu.grid) - 1, np.ones(len(places), dtype=np.int64)
     mask = here.mask[rows]
+    if isinstance(sort.fit, Profile):
+        mask = np.where(_clashes(here, rows, sort.fit), everything, mask)
     if sort.gpu.use is Use.AUTO:
-        at, start, end, mask = _with_modes(here, rows, use_for(at_first.ask), everything)
+        at, start, end, mask = _with_modes(here, rows, mask, use_for(at_first.ask), everything)
     if sort.fit is None:
-        yield _opened(here, places, at, start, end, everything, np.ones(len(places), dtype=np.int64))
+        yield _opened(here, places, *_in_order(at, start, end, short, member), everything, ones)
         return
-    clash = _clashes(here, rows, sort.fit) if sort.gpu.use is not Use.AUTO else np.zeros(len(at), np.bool_)
     for _, slot in slots(sort.fit.size, sort.fit.starts, sort.gpu.grid):
-        busy = (mask & slot != 0) | clash
-        ones = np.ones(len(places), dtype=np.int64)
-        yield _opened(here, places, at[busy], start[busy], end[busy], slot, ones)
+        busy = mask & slot != 0
+        times = _in_order(at[busy], start[busy], end[busy], short, member)
+        yield _opened(here, places, *times, slot, ones)
 
 
 def _clashes(here: _Here, rows: Ints, profile: Profile) -> Bools:
@@ -231,9 +273,11 @@ def _clashes(here: _Here, rows: Ints, profile: Profile) -> Bools:
     return np.asarray(bad[here.of_rows("media")[rows]])
 
 
-def _with_modes(here: _Here, rows: Ints, use: Use, everything: int) -> tuple[Ints, Ints, Ints, Ints]:
+def _with_modes(
+    here: _Here, rows: Ints, mask: Ints, use: Use, everything: int
+) -> tuple[Ints, Ints, Ints, Ints]:
     """What needs the other mode is in the way of all, with the time for a change before and after it."""
-    at, start, end, mask = here.at[rows], here.start[rows], here.end[rows], here.mask[rows].copy()
+    at, start, end, mask = here.at[rows], here.start[rows], here.end[rows], mask.copy()
     is_mig = here.of_rows("profile")[rows] >= 0
     other = (is_mig != (use is Use.MIG)) & (here.of_rows("blocker")[rows] == 0)
     start = np.where(other, np.maximum(start - _SWITCH, 0), start)
@@ -259,32 +303,11 @@ def _full(
         (np.ones(len(some), dtype=np.int64), ledgers.tenants - 1),
     )
     at, start, end = here.at[some], here.start[some], here.end[some]
-    times = [_above(at, start, end, amounts, most) for amounts, most in limits if amounts.any()]
+    times = [above(at, start, end, amounts, most) for amounts, most in limits if amounts.any()]
     times.append((here.at[rows[blocks]], here.start[rows[blocks]], here.end[rows[blocks]]))
     all_at, all_start, all_end = (np.concatenate(column) for column in zip(*times, strict=True))
     order = np.lexsort((all_start, all_at))
     return all_at[order], all_start[order], all_end[order]
-
-
-def _above(at: Ints, start: Ints, end: Ints, amounts: Ints, most: int) -> tuple[Ints, Ints, Ints]:
-    """Where and when the amounts that are there at once come to more than `most`."""
-    whose, when, level = _levels(at, start, end, amounts)
-    over = np.flatnonzero(level > most)
-    # The last of each place brings its level to 0, so that each one above has a next one there.
-    return whose[over], when[over], when[over + 1]
-
-
-def _levels(group: Ints, start: Ints, end: Ints, amounts: Ints) -> tuple[Ints, Ints, Ints]:
-    """Group by group, each instant at which something changes and what is there from then on."""
-    whose = np.concatenate((group, group))
-    when = np.concatenate((start, end))
-    change = np.concatenate((amounts, -amounts))
-    order = np.lexsort((change, when, whose))
-    whose, when = whose[order], when[order]
-    level = np.cumsum(change[order])
-    final = np.ones(len(whose), dtype=np.bool_)
-    final[:-1] = (whose[1:] != whose[:-1]) | (when[1:] != when[:-1])
-    return whose[final], when[final], level[final]
 
 
 def _opened(here: _Here, places: Ints, at: Ints, start: Ints, end: Ints, slot: int, weight: Ints) -> _Part:
@@ -314,15 +337,6 @@ def _firsts(sorted_values: Ints) -> Ints:
 
 def _lasts(sorted_values: Ints) -> Ints:
     return np.append(_firsts(sorted_values)[1:] - 1, len(sorted_values) - 1)
-
-
-def _enough(key: Ints, weight: Ints, first: Ints, last: Ints, count: int) -> Spans:
-    """When pieces of one key, each there from its first to its last instant, come to `count` at once."""
-    if count > 1:
-        _whose, when, level = _levels(key, first, last + 1, weight)
-        enough = np.flatnonzero(level >= count)
-        first, last = when[enough], when[enough + 1] - 1
-    return _joined(first, last)
 
 
 def _joined(first: Ints, last: Ints) -> Spans:

@@ -175,8 +175,13 @@ def node_clash(
     if not wanted:
         return None
     cpu, ram = fleet.window(period, now, without=without).node_free
-    full = any(cpu[node] < taken[0] or ram[node] < taken[1] for node, taken in wanted.items())
-    return "node_full" if full else None
+    pairs = (
+        (left[node], most)
+        for node, taken in wanted.items()
+        for left, most in zip((cpu, ram), taken, strict=True)
+    )
+    # What nothing is wanted of may have run out: a node can become smaller than what is booked there.
+    return "node_full" if any(most and left < most for left, most in pairs) else None
 
 
 def _use_of(pick: Pick) -> Use:

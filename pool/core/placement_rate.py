@@ -251,7 +251,9 @@ class Standing:
         self.slot[order] = np.arange(len(places)) - first[self.row[order]]
         shape = (len(keys), int(self.slot.max(initial=0)) + 1)
         node = keys // max(1, len(fleet.models))
-        cpu, ram = (np.where(free == NEVER, np.inf, free)[node] for free in field.window.node_free)
+        # A node may have become smaller than what is booked there: then it has nothing left, not less.
+        left = (np.where(free == NEVER, np.inf, np.maximum(free, 0)) for free in field.window.node_free)
+        cpu, ram = (free[node] for free in left)
         self.nodes = Nodes(
             self._filled(shape, memory),
             keys % max(1, len(fleet.models)),

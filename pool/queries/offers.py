@@ -38,7 +38,9 @@ def search(snap: Snapshot, sought: Sought, place: Place) -> Search:
     def free(picks: Sequence[Pick], period: Period) -> bool:
         there = {pick.gpu_id for pick in picks}
         views = [snap.fleet.view(gpu_id, snap.now, period) for gpu_id in sorted(there)]
-        return placement.clash(views, picks, period) is None
+        if placement.clash(views, picks, period) is not None:
+            return False
+        return placement.node_clash(snap.fleet, picks, period, snap.now) is None
 
     shut: tuple[Period, ...] = ()
     if found.charges:

@@ -10,7 +10,7 @@ import pytest
 
 from pool.core.fleet import Card, Fleet, NodeCard, fleet
 from pool.core.fleet_rows import ROW
-from pool.core.placement import Use, candidates, field, shortfall
+from pool.core.placement import Use, candidates, field, node_clash, shortfall
 from pool.core.placement_search import Candidate
 from pool.core.shapes import Ask, GpuAsk, MigAsk, Spread
 from pool.core.topology import channel, linked
@@ -223,6 +223,23 @@ def test_what_bookings_take_of_a_node_is_taken_from_it() -> None:
     less = fleet(there.cards, rows)
     assert field(less, GpuAsk(node_cpu_milli=12_000), span(0, 1), at(0)).free == 1
     assert find(less, GpuAsk(node_cpu_milli=12_001)) == []
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_node_that_has_become_smaller_than_what_is_booked_there_still_serves_what_wants_none_of_it(
+    count: int,
+) -> None:
+    there = pool([*tray(0, cpu=32_000)], [0])
+    rows = there.rows()
+    rows["cpu"] = 40_000
+    less = fleet(there.cards, rows)
+    (found, *_) = find(less, GpuAsk(count=count))
+    assert abs(found.cost) < 100_000
+    assert node_clash(less, found.picks, span(0, 1), at(0)) is None
+    assert find(less, GpuAsk(count=count, node_cpu_milli=1)) == []
+    wishing = [replace(pick, ram_mib=1024) for pick in found.picks]
+    assert node_clash(less, wishing, span(0, 1), at(0)) is None
+    assert node_clash(less, [replace(wishing[0], cpu_milli=1)], span(0, 1), at(0)) == "node_full"
 
 
 # --- Links --------------------------------------------------------------------------------

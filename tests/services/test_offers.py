@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from pool.core.errors import Code, Refusal
 from pool.core.offers import Good, Offer
 from pool.core.shapes import Ask, Class, GpuAsk, MigAsk
-from pool.models import Allocation, Gpu, Pool, QuotaLine, Reservation
+from pool.models import Allocation, Gpu, Node, Pool, QuotaLine, Reservation
 from pool.services import offers, reservations
 from pool.services.offers import Found
 from tests.scene import (
@@ -214,3 +215,25 @@ def test_nothing_is_written(scene: Scene) -> None:
     find(scene)
     assert not Reservation.objects.exists()
     assert not Allocation.objects.exists()
+
+
+# --- Cpu and memory of nodes --------------------------------------------------------
+
+
+def test_a_start_far_behind_many_at_which_the_node_has_no_cpu_left_is_found(scene: Scene) -> None:
+    Node.objects.update(cpu_milli=64_000)
+    models = GpuAsk(models=WHOLE.models, node="dgx-01", node_cpu_milli=64_000)
+    for hour in range(1, 71):
+        scene.book(models, start=NOON + hours(hour), duration=hours(0.9))
+    (first, *_) = find(scene, models, 2).offers
+    assert first.period.start == NOON + hours(70.9)
+    told = refused(Code.NO_CAPACITY, lambda: scene.book(models, duration=hours(2)))
+    assert told["first_time"] == (NOON + hours(70.9)).isoformat()
+
+
+def test_it_is_extendable_only_as_long_as_the_node_has_cpu_for_it(scene: Scene) -> None:
+    Node.objects.update(cpu_milli=64_000)
+    ask = GpuAsk(models=WHOLE.models, node="dgx-01", node_cpu_milli=32_000)
+    scene.book(replace(ask, node_cpu_milli=64_000), start=NOON + hours(5), duration=hours(200))
+    found = find(scene, ask, 2)
+    assert found.offers[0].extendable_until == NOON + hours(5)
