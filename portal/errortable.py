@@ -65,6 +65,8 @@ IN_THE_WAY: Mapping[str, Words] = {
     "lost": _("%(n)s lost"),
     "retired": _("%(n)s retired"),
     "blocked": _("%(n)s occupied by something that is not booked"),
+    "overrun": _("%(n)s where what is over still runs"),
+    "foreign": _("%(n)s used by somebody without a booking"),
     "unusable": _("%(n)s not usable"),
     "unhealthy": _("%(n)s taken out of use by a fault"),
     "managed_elsewhere": _("%(n)s given out by something else on their node"),
@@ -87,7 +89,7 @@ IN_THE_WAY: Mapping[str, Words] = {
 #: Not where a GPU in the way may come back by itself or by an operator's hand.
 MAY_COME_BACK = frozenset(
     {"unknown", "frozen", "observe", "lost", "blocked", "unusable", "unhealthy", "memory_unknown"}
-    | {"managed_elsewhere", "update_needed"}
+    | {"managed_elsewhere", "update_needed", "overrun", "foreign"}
 )
 NEVER_FITS = _("No other time helps. Ask for fewer or for something else, or ask an operator.")
 LARGEST_FITS = _("Book what fits instead, or choose another time.")

@@ -103,12 +103,13 @@ def of(one: Any, row: Reservation, *, told: bool) -> Trouble | None:
     back = fault.get("action") == Action.LOST and fault["good"] > 0
     if one.gpu_lost or (fault.get("action") == Action.LOST and not back):
         return _lost(one, row, fault)
+    missing = None if one.missing_since is None else Trouble(GPU_UNKNOWN, one.missing_since)
     if one.wanted_at is None:
-        return _faulty(fault)
+        return _faulty(fault) or missing
     if back:  # its holder can use it, though it takes nobody new
         fault = {}
-    if one.missing_since is not None:
-        return Trouble(GPU_UNKNOWN, one.missing_since)
+    if missing is not None:
+        return missing
     if row.state == State.ENDING:
         return None if one.overrun_since is None else _in_use(one, told=told)
     return _share(one) or _faulty(fault)

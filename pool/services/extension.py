@@ -18,10 +18,10 @@ from psycopg.types.range import TimestamptzRange
 from pool.core import limits, placement, shares
 from pool.core.errors import Code, Refusal, invalid
 from pool.core.period import Period
-from pool.core.placement import Pick
+from pool.core.placement import Busy, Pick
 from pool.core.roles import Action
 from pool.core.states import State
-from pool.models import Allocation, Pool, Reservation
+from pool.models import Allocation, Blocker, Pool, Reservation
 from pool.queries import access, snapshot
 from pool.queries.snapshot import Snapshot
 from pool.services import events, grants, idempotency, locks, plans, spending, thresholds, wishes
@@ -145,6 +145,8 @@ def _check_room(snap: Snapshot, slices: Sequence[Allocation], added: Period, poo
     why = why or placement.node_clash(snap.fleet, picks, added, snap.now, without=snap.without)
     if why is None:
         return
+    if why == "busy":
+        why = _standing_there(snap, picks, added) or why
     free = sum(placement.clash(snap.gpus, [pick], added) is None for pick in picks)
     latest = _latest(snap, picks, added, why)
     if latest is not None:
@@ -156,6 +158,27 @@ def _check_room(snap: Snapshot, slices: Sequence[Allocation], added: Period, poo
         counts={why: len(slices) - free or 1},
         latest_end=latest.isoformat() if latest else None,
     )
+
+
+#: What stands where nothing is booked, by the words of what is in the way.
+_THERE = {
+    Blocker.Kind.OVERRUN: "overrun",
+    Blocker.Kind.FOREIGN: "foreign",
+    Blocker.Kind.UNKNOWN: "unknown",
+    Blocker.Kind.HEALTH: "unhealthy",
+}
+
+
+def _standing_there(snap: Snapshot, picks: Sequence[Pick], added: Period) -> str | None:
+    """What stands on these spans without being booked; None where a booking is in the way."""
+    if any(one.tenancy != snapshot.BLOCKER for one in _on_spans(snap, picks, added)):
+        return None
+    found = Blocker.objects.filter(gpu__in={pick.gpu_id for pick in picks}).order_by("since", "pk")
+    spans = {(pick.gpu_id, at) for pick in picks for at in range(pick.start, pick.start + pick.size)}
+    for one in found:
+        if any((one.gpu_id, at) in spans for at in range(one.span.lower, one.span.upper)):
+            return _THERE[Blocker.Kind(one.kind)]
+    return None
 
 
 def _picks(snap: Snapshot, slices: Sequence[Allocation]) -> list[Pick]:
@@ -193,17 +216,19 @@ def _latest(snap: Snapshot, picks: Sequence[Pick], added: Period, why: str) -> d
 
 def _next_booking(snap: Snapshot, picks: Sequence[Pick], added: Period) -> datetime | None:
     """When the first of the spans is wanted by somebody else."""
+    return min((busy.period.start for busy in _on_spans(snap, picks, added)), default=None)
+
+
+def _on_spans(snap: Snapshot, picks: Sequence[Pick], added: Period) -> list[Busy]:
+    """What is in the way of slices on their spans at any time of that."""
     spans = {(pick.gpu_id, at) for pick in picks for at in range(pick.start, pick.start + pick.size)}
-    return min(
-        (
-            busy.period.start
-            for gpu in snap.gpus
-            for busy in gpu.busy
-            if busy.period.overlaps(added)
-            and any((gpu.id, at) in spans for at in range(busy.start, busy.start + busy.size))
-        ),
-        default=None,
-    )
+    return [
+        busy
+        for gpu in snap.gpus
+        for busy in gpu.busy
+        if busy.period.overlaps(added)
+        and any((gpu.id, at) in spans for at in range(busy.start, busy.start + busy.size))
+    ]
 
 
 def _write(pool: Pool, row: Reservation, added: Period, actor: User, now: datetime) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pool.core import wire
 from pool.core.shapes import GpuAsk, MigAsk
-from pool.models import Fault, GpuState, Outage, Reservation, User
+from pool.models import Allocation, Fault, GpuState, Outage, Reservation, User
 from pool.models.reservations import SHARED
 from pool.queries import access, clock, troubles
 from pool.queries import reservations as queries
@@ -213,6 +213,18 @@ def test_what_is_yet_to_start_is_told_that_its_gpu_is_out_of_use(cast: Cast, nod
     found = trouble(cast.milo, ahead)
     assert found is not None
     assert (found.code, found.action) == ("gpu_faulty", "lost")
+
+
+def test_what_is_yet_to_start_is_told_that_its_gpu_is_not_reported(cast: Cast, node: SimNode) -> None:
+    booked = active(cast, node)
+    Reservation.objects.update(state="scheduled", started_at=None)
+    Allocation.objects.update(wanted_at=None, ready_at=None)
+    node.send(node.report(gpus=()))
+    found = trouble(cast.milo, booked)
+    assert found is not None
+    assert (found.code, found.since is None) == ("gpu_unknown", False)
+    node.send()
+    assert trouble(cast.milo, booked) is None
 
 
 # --- Shares -----------------------------------------------------------------------

@@ -10,8 +10,9 @@ import pytest
 
 from pool.core.errors import Code
 from pool.core.shapes import Class, GpuAsk, MigAsk
-from pool.models import Allocation, Event, Gpu, Node, Pool, QuotaLine
+from pool.models import Allocation, Blocker, Event, Gpu, Node, Pool, QuotaLine
 from pool.services import reservations
+from portal.errortable import IN_THE_WAY
 from tests.scene import HALF, NOON, WHOLE, Scene, add_node, hours, make_scene, refused
 
 pytestmark = pytest.mark.django_db
@@ -104,6 +105,28 @@ def test_what_is_not_known_or_frozen_is_not_free(
     booked = scene.book()
     rows.objects.update(**values)
     assert refused(Code.NO_CAPACITY, lambda: extend(scene, booked))["counts"] == {why: 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("overrun", "overrun"), ("foreign", "foreign"), ("unknown", "unknown"), ("health", "unhealthy")],
+)
+def test_what_stands_there_without_being_booked_is_named(scene: Scene, kind: str, why: str) -> None:
+    booked = scene.book()
+    there = Allocation.objects.get()
+    Blocker.objects.create(gpu_id=there.gpu_id, span=there.span, since=NOON, kind=kind)
+    told = refused(Code.NO_CAPACITY, lambda: extend(scene, booked))
+    assert (told["counts"], told["latest_end"]) == ({why: 1}, None)
+    assert IN_THE_WAY[why]
+
+
+def test_a_booking_in_the_way_is_named_before_what_stands_there_too() -> None:
+    scene = make_scene()
+    add_node(scene.pool, mig_gpus=0, whole_gpus=1)
+    booked = scene.book(WHOLE)
+    scene.book(WHOLE, start=END + hours(0.5))
+    Blocker.objects.create(gpu=Gpu.objects.get(), span=(0, 8), since=NOON, kind="foreign")
+    assert refused(Code.NO_CAPACITY, lambda: extend(scene, booked))["counts"] == {"busy": 1}
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,18 @@ def test_one_yet_to_start_is_told_that_it_goes_elsewhere(
         assert "What ran there" not in page
 
 
+def test_one_yet_to_start_is_told_that_its_gpu_is_not_reported(
+    active: Reservation, node: SimNode, milos: Client
+) -> None:
+    Reservation.objects.update(state="scheduled", started_at=None)
+    Allocation.objects.update(wanted_at=None, ready_at=None)
+    node.send(node.report(gpus=()))
+    page = page_of(milos.get(f"/reservations/{active.pk}/"))
+    assert "GPU 0, where it is to start, has been missing from its node's reports since" in page
+    assert "is placed elsewhere as soon as something fits" in page
+    assert "What runs there" not in page
+
+
 def test_an_error_of_its_own_program_is_told_for_an_hour(
     active: Reservation, node: SimNode, milos: Client
 ) -> None:
