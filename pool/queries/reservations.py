@@ -44,7 +44,8 @@ class AllocationView:
 
     `env` holds what a process needs to find it; {} while it cannot be used, and
     then `part`, by which core.connect says the same in full, is None. `run` is the node's folder for holders.
-    `trouble`: what is known to stand against it. `adopted`: it was foreign use before.
+    `trouble`: what is known to stand against it. `adopted`: it was foreign use before. `gone`: it is taken
+    back already, while others of the same reservation still end.
     """
 
     id: UUID
@@ -66,6 +67,7 @@ class AllocationView:
     part: connect.Part | None = None
     adopted: bool = False
     run: str = connect.RUN
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +309,7 @@ def _allocation(one: Allocation, row: Reservation) -> AllocationView:
         part=part,
         adopted=one.adopted,
         run=run,
+        gone=not one.holds and row.state not in TERMINAL,
     )
 
 

@@ -203,7 +203,7 @@ def _tone(view: ReservationView, at: State) -> str:
 
 
 def on_gpus(allocations: Sequence[AllocationView]) -> list[OnGpu]:
-    """Its allocations by GPU, each GPU with its grid; what others hold there is not drawn."""
+    """Its allocations by GPU, each GPU with its grid, on which neither others' nor what is gone is drawn."""
     by_gpu: dict[str, list[AllocationView]] = defaultdict(list)
     for one in allocations:
         by_gpu[one.gpu_uuid].append(one)
@@ -212,7 +212,8 @@ def on_gpus(allocations: Sequence[AllocationView]) -> list[OnGpu]:
 
 def _on_gpu(number: int, on_it: Sequence[AllocationView]) -> OnGpu:
     first = on_it[0]
-    drawn = {(one.start, one.size): one for one in reversed(on_it)}  # shares lie on one another
+    # Shares lie on one another.
+    drawn = {(one.start, one.size): one for one in reversed(on_it) if not one.gone}
     marks = [
         svg.Mark(*span, "mine", label(drawn[span]), "" if drawn[span].share else slices(span))
         for span in sorted(drawn)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.test import Client
@@ -81,6 +83,24 @@ def test_one_yet_to_start_is_told_that_its_gpu_is_not_reported(
     assert "GPU 0, where it is to start, has been missing from its node's reports since" in page
     assert "is placed elsewhere as soon as something fits" in page
     assert "What runs there" not in page
+
+
+def test_what_is_taken_back_already_is_not_drawn_while_the_rest_ends(active: Reservation) -> None:
+    view = queries.as_resource(queries.visible_to(active.owner).get(pk=active.pk))
+    (kept,) = view.allocations
+    gone = replace(kept, id=uuid4(), start=kept.start + kept.size, gone=True)
+    (on_gpu,) = reservation_view.on_gpus([gone, kept])
+    assert [len(row.boxes or ()) for row in on_gpu.drawing.lines] == [1]
+    assert [part.view.gone for part in on_gpu.parts] == [True, False]
+
+
+@pytest.mark.parametrize(("state", "gone"), [("ending", True), ("ended", False)])
+def test_what_was_taken_back_is_told_until_all_of_it_is_over(
+    active: Reservation, milos: Client, state: str, gone: bool
+) -> None:
+    Allocation.objects.update(holds=False)
+    Reservation.objects.update(state=state)
+    assert ("given back" in page_of(milos.get(f"/reservations/{active.pk}/"))) == gone
 
 
 def test_an_error_of_its_own_program_is_told_for_an_hour(
