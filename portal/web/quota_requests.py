@@ -185,6 +185,7 @@ def _page(
         "approve_form": forms.get("approve") or DecideForm(initial=start),
         "deny_form": forms.get("deny") or DenyForm(initial=start, auto_id="deny_%s"),
         "comment_form": forms.get("comment") or CommentForm(auto_id="say_%s"),
+        "key": keys.new(),
         "problem": refused,
     }
     return render(request, "quota/request.html", context, status=refused.status if refused else 200)
@@ -204,7 +205,13 @@ def comment(request: PageRequest, pk: int) -> HttpResponse:
         pk,
         "comment",
         form,
-        lambda data: services.comment(actor=request.user, request_id=pk, text=data["text"], now=clock.now()),
+        lambda data: services.comment(
+            actor=request.user,
+            request_id=pk,
+            text=data["text"],
+            now=clock.now(),
+            claim=keys.claim(request, {"text": data["text"]}),
+        ),
         _("Said."),
     )
 

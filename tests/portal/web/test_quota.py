@@ -247,6 +247,15 @@ def test_a_form_that_is_sent_twice_asks_once(cast: Cast, lenas: Client) -> None:
     assert QuotaRequest.objects.count() == 1
 
 
+def test_a_word_that_is_sent_twice_is_said_once(cast: Cast, lenas: Client) -> None:
+    row = ask(lenas)
+    at = f"/quota/requests/{row.pk}/"
+    assert 'name="key"' in page_of(lenas.get(at)).split("comment/")[1]
+    for _ in range(2):
+        lenas.post(f"{at}comment/", {"text": "Soon, please", "key": "k"})
+    assert [one.text for one in row.comments.all()] == ["Soon, please"]
+
+
 def test_what_was_typed_stays_where_it_is_refused(cast: Cast, lenas: Client, milos: Client) -> None:
     typed = {"team": "vision", "pool": "main", "guaranteed": "1", "cap": "0", "justification": "Because"}
     answer = lenas.post("/quota/ask/", typed | days(3, 1))
