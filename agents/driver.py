@@ -59,7 +59,7 @@ class Driver:
         Raises `DriverRefusal` (code driver) when the library cannot be opened again.
         """
         with self._gate.alone():
-            opened = self._opened
+            opened, heard = self._opened, self._xids.waits
             self._stop()
             try:
                 yield
@@ -67,6 +67,8 @@ class Driver:
                 if opened:
                     with refusals():
                         self._start()
+                if heard:
+                    self._xids.listen()
 
     def _start(self) -> None:
         if not self._opened:
@@ -180,11 +182,14 @@ class Driver:
             if nvml.mig_mode(self._find(uuid)[1]) == (on, on):
                 return
             status = self._change_mig_mode(uuid, on)
+            if self._xids.waits:
+                self._xids.listen()
         if status == nvml.IN_USE and self._xids.waits:
             # Where the change is a reset, our own wait for error events may be one user too many.
             with self._gate.alone(), refusals():
                 self._xids.close()
                 status = self._change_mig_mode(uuid, on)
+                self._xids.listen()
         if status:
             with self._asked():
                 holders = nvml.running(self._find(uuid)[1]) if status == nvml.IN_USE else ()

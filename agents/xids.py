@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -14,10 +15,11 @@ _MOST_AT_ONCE = 256
 
 
 class Xids:
-    """One thread waits; others may `forget`. Errors are pynvml's."""
+    """One thread waits; others may `forget` and `listen`. Errors are pynvml's."""
 
     def __init__(self) -> None:
         self._events: Any = None
+        self._turn = threading.Lock()  # around what is registered; never held while waiting
         self._registered: dict[int, str] = {}  # UUIDs by the numbers of the handles
         self._mute: frozenset[str] = frozenset()  # those of them that have no such events
 
@@ -54,18 +56,32 @@ class Xids:
 
     def forget(self, uuid: str) -> None:
         """Register this GPU anew: it was reset, which ends its registration."""
-        self._registered = {number: its for number, its in self._registered.items() if its != uuid}
+        with self._turn:
+            self._registered = {number: its for number, its in self._registered.items() if its != uuid}
+
+    def listen(self) -> None:
+        """Register now what has no registration: what comes before the next wait is then kept for it.
+
+        What fails is tried again by that wait.
+        """
+        with suppress(nvml.Error):
+            self._register()
 
     def close(self) -> None:
         """Give the set back."""
-        events, self._events = self._events, None
-        self._registered, self._mute = {}, frozenset()
-        if events is not None:
-            with suppress(nvml.Error):
-                nvml_events.free(events)
+        with self._turn:
+            events, self._events = self._events, None
+            self._registered, self._mute = {}, frozenset()
+            if events is not None:
+                with suppress(nvml.Error):
+                    nvml_events.free(events)
 
     def _register(self) -> None:
         """Every GPU that has no registration under the handle that it has now."""
+        with self._turn:
+            self._register_all()
+
+    def _register_all(self) -> None:
         if self._events is None:
             self._events = nvml_events.create()
         for index in range(nvml.count()):

@@ -65,12 +65,11 @@ def test_a_lost_gpu_is_heard_again_when_it_is_back(driver: Open) -> None:
     assert one.xids(1000) == [Xid(uuids[0], 13), Xid(uuids[1], 13)]
 
 
-def test_a_gpu_that_changed_its_mode_by_a_reset_is_heard_again(driver: Open) -> None:
+def test_a_gpu_that_changed_its_mode_by_a_reset_is_heard_from_then_on(driver: Open) -> None:
     one, folder = driver("1xA100-40GB")
     uuid = one.look().gpus[0].uuid
     one.xids(1)
     one.set_mig_mode(uuid, True)
-    one.xids(1)
     simulator_world.xid(folder, 0, 31)
     assert one.xids(1000) == [Xid(uuid, 31)]
 
@@ -82,9 +81,29 @@ def test_a_gpu_that_was_reset_while_nobody_had_it_open_is_heard_again(driver: Op
     with one.away():
         simulator_world.reset(folder, uuid)
         assert one.xids(1) == []
-    one.xids(1)
     simulator_world.xid(folder, 0, 31)
     assert one.xids(1000) == [Xid(uuid, 31)]
+
+
+def test_a_gpu_that_changes_its_mode_while_somebody_waits_is_heard_from_then_on(driver: Open) -> None:
+    one, folder = driver("2xH100-80GB")
+    uuid = one.look().gpus[0].uuid
+    got: list[list[Xid]] = []
+    one.xids(1)
+    waiting = threading.Thread(target=lambda: got.append(one.xids(20_000)))
+    waiting.start()
+    one.set_mig_mode(uuid, True)
+    simulator_world.xid(folder, 0, 31)
+    waiting.join(20)
+    assert (got or [one.xids(1000)]) == [[Xid(uuid, 31)]]
+
+
+def test_nobody_is_listened_to_before_the_first_wait(driver: Open) -> None:
+    one, _ = driver("1xA100-40GB")
+    one.set_mig_mode(one.look().gpus[0].uuid, True)
+    with one.away():
+        pass
+    assert one.watched() == frozenset()
 
 
 def test_it_is_told_of_which_gpus_none_would_be_heard(driver: Open) -> None:
