@@ -5,7 +5,7 @@ A first sieve over a long window. What it leaves open may still be refused when 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def closed(
 ) -> tuple[Period, ...]:
     """When in `window` a line has less left than `milli` for the models that could serve, by their starts.
 
-    Each line with the most that grants add to it in the window. `firm`: what cannot be taken back has to
+    Each line with what grants add to it, while they do. `firm`: what cannot be taken back has to
     lie within the guaranteed of its own team.
     """
     tree, found = standing.charter.tree, []
@@ -29,7 +29,9 @@ def closed(
         if line.team not in path or (line.model is not None and set(models) != {line.model}):
             continue
         there = np.isin(standing.uses.team, list(tree.below(line.team)))
-        found += _over(standing, there & _of_model(standing, line.model), _most(standing, line, "cap"), milli)
+        found += _over(
+            standing, there & _of_model(standing, line.model), _steps(standing, [line], "cap"), milli
+        )
     if firm:
         found += _firm(standing, team, models, milli)
     start, end = micros(window.start), micros(window.end)
@@ -40,18 +42,23 @@ def closed(
 def _firm(standing: Standing, team: int, models: Collection[str], milli: int) -> list[tuple[int, int]]:
     """By what is guaranteed to the team for any of these models together."""
     own = [line for (whose, _), line in standing.charter.all_lines.items() if whose == team]
-    limit = sum(_most(standing, one, "guaranteed") for one in own if one.model in (None, *models))
+    limit = _steps(standing, [one for one in own if one.model in (None, *models)], "guaranteed")
     numbers = [standing.models.index(model) for model in models if model in standing.models]
     uses = standing.uses
     there = (uses.team == team) & uses.firm & np.isin(uses.model, numbers)
     return _over(standing, there, limit, milli)
 
 
-def _most(standing: Standing, line: Line, what: str) -> int:
-    """The line's cap or guarantee with all grants that there are."""
-    grants = standing.charter.grants_of.get((line.team, line.model), ())
+#: What the lines have in all, and (since, until, thousandths) of what grants add.
+_Limit = tuple[int, Sequence[tuple[int, int, int]]]
+
+
+def _steps(standing: Standing, lines: Sequence[Line], what: str) -> _Limit:
+    """The caps or guarantees of these lines together."""
     name = f"{what}_milli"
-    return int(getattr(line, name) + sum(getattr(one, name) for one in grants))
+    grants = [one for line in lines for one in standing.charter.grants_of.get((line.team, line.model), ())]
+    added = [(micros(one.period.start), micros(one.period.end), int(getattr(one, name))) for one in grants]
+    return sum(int(getattr(line, name)) for line in lines), added
 
 
 def _of_model(standing: Standing, model: str | None) -> Bools:
@@ -61,19 +68,19 @@ def _of_model(standing: Standing, model: str | None) -> Bools:
     return np.asarray(standing.uses.model == number)
 
 
-def _over(standing: Standing, there: Bools, limit: int, milli: int) -> list[tuple[int, int]]:
+def _over(standing: Standing, there: Bools, limit: _Limit, milli: int) -> list[tuple[int, int]]:
     """When these uses leave less than `milli` of the limit."""
-    uses = standing.uses
+    uses, (most, grants) = standing.uses, limit
     amounts: Ints = uses.milli[there]
-    times = np.concatenate((uses.until[there], uses.since[there]))
-    changes = np.concatenate((-amounts, amounts))
+    # What a grant adds is as if so much less were used.
+    since, until, added = np.array([(0, NEVER, 0), *grants], dtype=np.int64).T
+    times = np.concatenate((uses.until[there], uses.since[there], since, until))
+    changes = np.concatenate((-amounts, amounts, -added, added))
     order = np.argsort(times, kind="stable")
     times, levels = times[order], np.cumsum(changes[order])
     last = np.append(np.diff(times) != 0, True)[: len(times)]
     times, levels = times[last], levels[last]
-    if milli > limit:
-        return [(0, NEVER)]
-    over = levels + milli > limit
+    over = levels + milli > most
     edges = np.flatnonzero(np.diff(np.concatenate(([False], over)).astype(np.int8)))
     bounds = [*times[edges].tolist(), NEVER]
     return [(bounds[at], bounds[at + 1]) for at in range(0, len(bounds) - 1, 2)]

@@ -46,8 +46,17 @@ def test_a_line_of_one_model_closes_only_what_nothing_else_can_serve() -> None:
     assert hours_closed(world, 1000, (MODEL, OTHER)) == []
 
 
-def test_what_a_grant_may_add_leaves_it_open() -> None:
-    assert hours_closed(World((line(1, 0, 500),), (), (grant(1, 0, 500, 8, 9),)), 1000) == []
+def test_a_grant_opens_a_line_while_it_lasts() -> None:
+    grants = (grant(1, 0, 500, 8, 10), grant(1, 0, 500, 9, 12))
+    assert hours_closed(World((line(1, 0, 500),), (), grants), 1000) == [(0, 8), (12, None)]
+    assert hours_closed(World((line(1, 0, 500),), (), grants), 1500) == [(0, 9), (10, None)]
+    work = (Work(1, 1000, 9, 11),)
+    assert hours_closed(World((line(1, 0, 500),), work, grants), 500) == [(10, 11)]
+
+
+def test_a_grant_of_what_is_guaranteed_opens_it_for_firm_work() -> None:
+    world = World((line(1, 100, 4000),), (), (grant(1, 900, 0, 8, 9),))
+    assert hours_closed(world, 1000, firm=True) == [(0, 8), (9, None)]
 
 
 def test_firm_work_meets_the_guaranteed_of_its_own_kind() -> None:
