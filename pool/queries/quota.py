@@ -15,7 +15,7 @@ import numpy as np
 from django.db.models import Count, QuerySet
 
 from pool.core import quota_lines, standing
-from pool.core.fairness import Demand, Share
+from pool.core.fairness import Demand
 from pool.core.fleet_rows import Bools, Ints, micros
 from pool.core.period import Period
 from pool.core.quota import WHOLE
@@ -24,7 +24,7 @@ from pool.core.quota_uses import Uses
 from pool.core.roles import Action, allows
 from pool.core.standing import Promised, Standing
 from pool.models import Gpu, Pool, QuotaGrant, QuotaLine, Team
-from pool.queries import budgets, clock, fairness, fleets, inventory, teams, waiting
+from pool.queries import budgets, fairness, fleets, inventory, teams, waiting
 from pool.queries.budgets import Burn
 
 if TYPE_CHECKING:
@@ -97,11 +97,6 @@ def visible_to(user: User | AnonymousUser) -> QuerySet[QuotaLine]:
     if teams.sees_all(user) or allows(Action.SET_QUOTA, None, roles):
         return rows
     return rows.filter(team__in=teams.reach(user))
-
-
-def lines(team: Team, pool: Pool) -> Sequence[QuotaLine]:
-    """The team's lines in the pool, the one for any model first."""
-    return list(QuotaLine.objects.filter(team=team, pool=pool).order_by("model"))
 
 
 def line_of(team: Team, pool: Pool, model: str) -> QuotaLine:
@@ -191,19 +186,6 @@ def promised_above(pool: Pool, row: QuotaLine, now: datetime) -> Sequence[Promis
 # --- What is used -------------------------------------------------------------
 
 
-def usage(team: Team, pool: Pool, period: Period) -> list[Usage]:
-    """Each line with its peak in `period`."""
-    rows = QuotaLine.objects.filter(team=team, pool=pool).select_related("team", "pool").order_by("model")
-    return used_of(pool, list(rows), period)
-
-
-def bars_for(user: User | AnonymousUser) -> list[Usage]:
-    """The lines of the user's teams, as they are used now."""
-    now = clock.now()
-    rows = QuotaLine.objects.filter(team__in=teams.reach(user)).select_related("team", "pool")
-    return bars(list(rows.order_by("team__name", "pool__name", "model")), now)
-
-
 def bars(rows: Sequence[QuotaLine], now: datetime) -> list[Usage]:
     """These lines as they are used now, with their budgets; in the order given."""
     pools = {row.pool_id: row.pool for row in rows}
@@ -265,13 +247,20 @@ def _peak(uses: Uses, which: Bools, period: Period) -> int:
     return int(np.cumsum(change[order]).max(initial=0))
 
 
-def fair_shares(pool: Pool, now: datetime) -> Mapping[int, Share]:
-    """The fair share now of each team of the pool, also by what waits."""
+def fair_shares(pool: Pool, now: datetime) -> Mapping[int, int]:
+    """The fair share now of each team of the pool, in milli, also by what waits.
+
+    Never less than what the team is guaranteed: that is its due whenever it asks, also while it asks for less.
+    """
     where = standing_of(pool, Period(now, now + SOON))
     rows = list(waiting.line(pool.pk))
     lined_up = waiting.read(rows, fleets.current(pool.pk), where, now) if rows else []
     demands = [Demand(one.team, one.milli, one.priority, one.since) for one in lined_up]
-    return fairness.now(pool, where, demands, now)
+    due = standing.shares(where, now)
+    return {
+        team: max(share.milli, due[team].guaranteed if team in due else 0)
+        for team, share in fairness.now(pool, where, demands, now).items()
+    }
 
 
 # --- What is promised against what there is -----------------------------------

@@ -91,7 +91,7 @@ def _shown(rows: Sequence[Any]) -> list[dict[str, Any]]:
     return [_line(one, fair[one.row.pool_id].get(one.row.team_id)) for one in queries.bars(list(rows), now)]
 
 
-def _line(one: Usage, fair: Any) -> dict[str, Any]:
+def _line(one: Usage, fair: int | None) -> dict[str, Any]:
     """`guaranteed_milli` and `cap_milli` are the line's own; `effective` has what grants add now."""
     row, burn = one.row, one.burn
     conditions = services.conditions(row)
@@ -103,7 +103,7 @@ def _line(one: Usage, fair: Any) -> dict[str, Any]:
         "cap_milli": row.cap_milli,
         "effective": {"guaranteed_milli": one.guaranteed_milli, "cap_milli": one.cap_milli},
         "used_milli": one.used_milli,
-        "fair_share_milli": fair.milli if fair is not None else None,
+        "fair_share_milli": fair,
         "lend_milli": conditions.lend_milli,
         "unit": str(conditions.unit),
         "unit_size": conditions.unit_size,

@@ -95,9 +95,9 @@ def _fair(shown: Sequence[Usage]) -> Mapping[tuple[int, int], int]:
     """(pool, team) -> the fair share now, in milli."""
     pools = {one.row.pool_id: one.row.pool for one in shown}
     return {
-        (pk, team): share.milli
+        (pk, team): milli
         for pk, pool in pools.items()
-        for team, share in queries.fair_shares(pool, clock.now()).items()
+        for team, milli in queries.fair_shares(pool, clock.now()).items()
     }
 
 
