@@ -250,7 +250,7 @@ def _peak(uses: Uses, which: Bools, period: Period) -> int:
 def fair_shares(pool: Pool, now: datetime) -> Mapping[int, int]:
     """The fair share now of each team of the pool, in milli, also by what waits.
 
-    Never less than what the team is guaranteed: that is its due whenever it asks, also while it asks for less.
+    Never less than what the team is guaranteed: its due whenever it asks, also while it asks for less.
     """
     where = standing_of(pool, Period(now, now + SOON))
     rows = list(waiting.line(pool.pk))
