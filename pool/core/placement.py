@@ -22,7 +22,7 @@ from pool.core.fleet_window import Window
 from pool.core.mig import Profile, media_clash
 from pool.core.period import Period
 from pool.core.placement_choice import choose
-from pool.core.placement_explain import Shortfall, first_time, shortfall
+from pool.core.placement_explain import Shortfall, shortfall
 from pool.core.placement_field import Field, field
 from pool.core.placement_mode import SWITCH, other_mode
 from pool.core.placement_policy import NO_COST, Policy, Why, prior
@@ -49,7 +49,6 @@ __all__ = [
     "candidates",
     "clash",
     "field",
-    "first_time",
     "held_by",
     "node_clash",
     "prior",

@@ -1,14 +1,12 @@
-"""Why an ask does not fit, in numbers, and when it would."""
+"""Why an ask does not fit, in numbers."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from itertools import groupby
-from operator import itemgetter
+from datetime import datetime
 from uuid import UUID
 
 from pool.core import fleet as fleets
@@ -16,16 +14,8 @@ from pool.core.asks import Ask, GpuAsk, alternatives
 from pool.core.fleet import BLOCKER, Bools, Fleet, of_views
 from pool.core.period import Period
 from pool.core.placement_field import Field, field
-from pool.core.placement_mode import SWITCH
-from pool.core.placement_room import Fit, GpuView, Use, chosen, mismatch, room
+from pool.core.placement_room import GpuView, room
 from pool.core.topology import without_imex
-
-#: Changes of the calendar that `first_time` looks at before it gives up.
-_MAX_CHANGES = 20_000
-_TICK = timedelta(microseconds=1)
-
-#: (start, index of the GPU).
-_Change = tuple[datetime, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,95 +107,3 @@ def _elsewhere(ask: Ask) -> str:
         return "same_node"
     linked = isinstance(ask, GpuAsk) and ask.same_nvlink_domain
     return "other_domain" if linked else "other_block"
-
-
-def first_time(
-    gpus: Sequence[GpuView], ask: Ask, period: Period, horizon: datetime, *, account: str | None = None
-) -> datetime | None:
-    """The earliest start from `period.start` to `horizon` at which `ask` fits for the same duration.
-
-    An ask without end stays without end. None when there is no such start, or
-    none within the first 20,000 changes of the calendar.
-    """
-    return min(
-        (
-            at
-            for one in alternatives(ask)
-            if (at := _first_time(gpus, one, period, horizon, account)) is not None
-        ),
-        default=None,
-    )
-
-
-def _first_time(
-    gpus: Sequence[GpuView], ask: Ask, period: Period, horizon: datetime, account: str | None
-) -> datetime | None:
-    usable = [(gpu, chosen(gpu, ask, account)) for gpu in gpus if gpu.usable]
-    fitting = [(gpu, fit) for gpu, fit in usable if mismatch(gpu, ask, fit) is None]
-    fleet = of_views([gpu for gpu, _ in fitting])
-    if special(ask, fleet):
-        return _first_of_fields(fleet, ask, period, horizon, account, fitting)
-    total: dict[int, int] = defaultdict(int)
-    count = [0] * len(fitting)
-
-    def look(i: int, start: datetime) -> None:
-        gpu, fit = fitting[i]
-        key = gpu.node_id if ask.same_node else 0
-        total[key] -= count[i]
-        count[i] = room(gpu, fit, _moved(period, start)).count
-        total[key] += count[i]
-
-    for i in range(len(fitting)):
-        look(i, period.start)
-    if max(total.values(), default=0) >= ask.count:
-        return period.start
-    by_instant: Callable[[_Change], datetime] = itemgetter(0)
-    for instant, changed in groupby(_changes(fitting, period, horizon), key=by_instant):
-        for _, i in changed:
-            look(i, instant)
-        if max(total.values(), default=0) >= ask.count:
-            return instant
-    return None
-
-
-def _first_of_fields(
-    fleet: Fleet,
-    ask: Ask,
-    period: Period,
-    horizon: datetime,
-    account: str | None,
-    fitting: Sequence[tuple[GpuView, Fit]],
-) -> datetime | None:
-    """For asks that look at more than each GPU by itself: the whole pool at each change."""
-    instants = [period.start, *dict.fromkeys(at for at, _ in _changes(fitting, period, horizon))]
-    for at in instants:
-        if field(fleet, ask, _moved(period, at), period.start, account=account).free >= ask.count:
-            return at
-    return None
-
-
-def special(ask: Ask, fleet: Fleet) -> bool:
-    """Whether it looks at more than what is on each GPU: nodes' resources, the tree, modes."""
-    wide = isinstance(ask, GpuAsk) and (ask.same_nvlink_domain or ask.segment or any(fleet.blocks))
-    on_nodes = bool(ask.spread or ask.node_cpu_milli or ask.node_memory_mib)
-    return bool(wide) or on_nodes or any(card.use is Use.AUTO for card in fleet.cards)
-
-
-def _moved(period: Period, start: datetime) -> Period:
-    return Period(start, None if period.end is None else start + (period.end - period.start))
-
-
-def _changes(fitting: Sequence[tuple[GpuView, Fit]], period: Period, horizon: datetime) -> list[_Change]:
-    """The starts at which what is free of a GPU changes: where one of its bookings
-    leaves the moving window, and where (one tick past touching) one enters it."""
-    length = period.duration
-    found = set()
-    for i, (gpu, _) in enumerate(fitting):
-        for b in gpu.busy:
-            # A GPU of any use looks a little further than the booking itself.
-            for margin in (timedelta(0), SWITCH) if gpu.use is Use.AUTO else (timedelta(0),):
-                if b.period.end is not None:
-                    found.add((b.period.end + margin, i))
-                if length is not None:
-                    found.add((b.period.start - length - margin + _TICK, i))
-    return sorted(c for c in found if period.start < c[0] <= horizon)[:_MAX_CHANGES]

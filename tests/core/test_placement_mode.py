@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 from pool.core.period import Period
-from pool.core.placement import GpuView, Use, candidates, clash, first_time, shortfall
+from pool.core.placement import GpuView, Use, candidates, clash, shortfall
 from pool.core.placement_mode import SWITCH, other_mode, switches, wide
 from pool.core.placement_room import Busy
 from pool.core.shapes import GpuAsk, MigAsk, ShareAsk, Sharing
@@ -84,10 +83,3 @@ def test_a_blocker_is_of_no_mode() -> None:
     stray = Busy(0, 2, span(0, None), None, "blocker")
     assert candidates([auto(busy=(stray,))], SLICE, span(1, 2))
     assert candidates([auto(busy=(stray,))], GpuAsk(), span(1, 2)) == []
-
-
-def test_the_first_time_leaves_room_for_the_change() -> None:
-    busy = auto(busy=(whole(0, 2),))
-    assert first_time([busy], SLICE, span(0, 1), at(8)) == at(2) + SWITCH
-    assert first_time([busy], GpuAsk(), span(0, 1), at(8)) == at(2)
-    assert timedelta(0) < SWITCH <= timedelta(minutes=5)

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pool.core.period import Period
-from pool.core.placement import Busy, GpuView, Pick, Portion, Use, candidates, clash, first_time, shortfall
+from pool.core.placement import Busy, GpuView, Pick, Portion, Use, candidates, clash, shortfall
 from pool.core.shapes import GpuAsk, MigAsk, ShareAsk, Sharing
 from pool.core.shares import RESERVE_MIB
-from tests.core.worlds import at, gpu, shuffled, span, wall
+from tests.core.worlds import gpu, shuffled, span, wall
 
 GIB = 1024
 
@@ -156,7 +156,6 @@ def test_it_finds_a_fit_exactly_when_brute_force_does(
     found = candidates(gpus, wanted, period, account="me")
     assert bool(found) == brute(gpus, wanted, period, "me")
     assert (shortfall(gpus, wanted, period, account="me").free >= wanted.count) == bool(found)
-    assert (first_time(gpus, wanted, period, period.start, account="me") == period.start) == bool(found)
 
 
 @settings(max_examples=200)
@@ -259,12 +258,6 @@ def test_it_says_which_ledger_is_full() -> None:
     assert why(held(1, 1, span(0, 1), "you"), sharing=Sharing.MPS, one_user=True) == {"other_user": 1}
     assert why(wall(0, 8, span(0, None))) == {"blocked": 1}
     assert why(gib=4) == {"too_small": 1}
-
-
-def test_the_first_time_is_when_the_ledger_has_room_again() -> None:
-    full = card(busy=[held(40, 60, span(0, 3)), held(40, 40, span(0, 5))])
-    assert first_time([full], ask(40, 50), span(0, 2), at(8)) == at(3)
-    assert first_time([full], ask(41, 50), span(0, 2), at(8)) == at(5)
 
 
 def test_a_share_that_needs_an_account_is_never_placed_without_one() -> None:
