@@ -84,6 +84,26 @@ def test_how_shares_are_kept_apart_is_said_in_words(node: SimNode, milos: Client
     assert "MPS" not in page_of(milos.get("/agents/"))
 
 
+@pytest.mark.parametrize(
+    ("access", "said"),
+    [("advisory", "Not enforced"), ("cdi", "container runtime"), ("unix", "device permissions")],
+)
+def test_the_access_to_devices_is_said_in_words(node: SimNode, milos: Client, access: str, said: str) -> None:
+    Node.objects.update(access=access)
+    page = page_of(milos.get("/agents/"))
+    assert said in page
+    assert access not in page
+
+
+@pytest.mark.parametrize("address", ["/nodes/", "/agents/"])
+def test_names_of_nodes_are_looked_for_on_the_same_page(node: SimNode, milos: Client, address: str) -> None:
+    page = milos.get(address, {"q": "node"}).content.decode()
+    assert f'action="{address}"' in page
+    assert 'value="node"' in page
+    assert "/nodes/node-1/" in page
+    assert "/nodes/node-1/" not in milos.get(address, {"q": "other"}).content.decode()
+
+
 def test_an_unknown_node_or_gpu_does_not_exist(cast: Cast, milos: Client) -> None:
     assert milos.get("/nodes/nowhere/").status_code == 404
     assert milos.get("/gpus/GPU-none/").status_code == 404
