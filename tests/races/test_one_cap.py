@@ -33,7 +33,8 @@ def both_book(scene: Scene) -> list[Any]:
 
 
 def used(scene: Scene) -> int:
-    (line,) = queries.usage(scene.vision, scene.pool, Period(LATER, LATER + hours(1)))
+    rows = list(QuotaLine.objects.filter(team=scene.vision))
+    (line,) = queries.used_of(scene.pool, rows, Period(LATER, LATER + hours(1)))
     return line.used_milli
 
 
