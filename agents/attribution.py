@@ -1,4 +1,4 @@
-"""Whose a process is: by its container's device, its environment, or its account. No driver, no disk.
+"""Whose a process is: by its container's device, its environment, its account, or adoption. No driver.
 
 Only an allocation that stands on the same instance, or on the same whole GPU, can be it. What fits
 none, or fits several, is unattributed: worth an alert, and never a reason to end anything.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -37,13 +38,17 @@ _WORK_MIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An allocation that may be the one. `holder` is (team, owner), None where no stay tells."""
+    """An allocation that may be the one. `holder` is (team, owner), None where no stay tells.
+
+    `adopted`: when an operator said that what runs there is its holder's; None: nobody did.
+    """
 
     allocation: str
     reservation: str
     users: frozenset[str]
     holder: tuple[str, str] | None
     in_force: bool
+    adopted: datetime | None = None
 
 
 Look = Callable[[Process], Facts]
@@ -60,7 +65,7 @@ def attribute(gpu: Gpu, record: GpuRecord, stays: Sequence[Stay], facts: Look = 
     inside = {one.pid: one for some in instances or () for one in some.processes or ()}
     # In MIG mode everything runs in instances: where they could not be read, nothing is anybody's.
     undivided = gpu.mig is False or gpu.mig_capable is False
-    claims = _of_gpu(held, here) if undivided and not instances else []
+    claims = _of_gpu(held, here, record) if undivided and not instances else []
     return replace(gpu, instances=instances, processes=_all(gpu.processes, claims, facts, inside))
 
 
@@ -102,17 +107,18 @@ def _of_instance(
 ) -> list[Claim]:
     """Of an instance, only the allocation that it was made for."""
     made = record.owns(span_of(one))
-    return [_claim(made.allocation, held, stays)] if made else []
+    return [_claim(made.allocation, held, stays, adopted=made.adopted)] if made else []
 
 
-def _of_gpu(held: dict[str, Held], stays: dict[str, Stay]) -> list[Claim]:
+def _of_gpu(held: dict[str, Held], stays: dict[str, Stay], record: GpuRecord) -> list[Claim]:
     """Of a whole GPU or its shares: what is held, and what is over but may still run."""
     whole = [name for name, one in held.items() if one.profile_id is None]
     over = [name for name, stay in stays.items() if stay.ending and name not in held]
-    return [_claim(name, held, stays) for name in (*whole, *over)]
+    adopted = record.whole.allocation if record.whole and record.whole.adopted else None
+    return [_claim(name, held, stays, adopted=name == adopted) for name in (*whole, *over)]
 
 
-def _claim(name: str, held: dict[str, Held], stays: dict[str, Stay]) -> Claim:
+def _claim(name: str, held: dict[str, Held], stays: dict[str, Stay], *, adopted: bool) -> Claim:
     stay, layout = stays.get(name), held.get(name)
     known = stay or layout
     return Claim(
@@ -121,6 +127,7 @@ def _claim(name: str, held: dict[str, Held], stays: dict[str, Stay]) -> Claim:
         users=frozenset(known.users if known else ()),
         holder=(stay.team, stay.owner) if stay else None,
         in_force=layout is not None and not (stay and stay.ending),
+        adopted=stay.start if stay and adopted else None,
     )
 
 
@@ -195,6 +202,12 @@ def _by_user(facts: Facts, claim: Claim) -> bool:
     return own and facts.user is not None and facts.user in claim.users
 
 
+def _by_adoption(facts: Facts, claim: Claim) -> bool:
+    """What ran there when it was adopted, under whatever account; what came later has to prove itself."""
+    began = facts.started_at
+    return began is not None and claim.adopted is not None and began <= claim.adopted
+
+
 def _is(said: str | None, reservation: str) -> bool:
     return bool(reservation) and said == reservation
 
@@ -207,4 +220,5 @@ _PROOFS: tuple[tuple[str, Callable[[Facts, Claim], bool]], ...] = (
     ("environment", _by_environment),
     ("environment", _by_reservations_environment),
     ("user", _by_user),
+    ("adopted", _by_adoption),
 )

@@ -258,8 +258,9 @@ def _made(held: Held, *, making: bool = False) -> Made:
         allocation=held.allocation,
         owner=held.owner,
         state="making" if making else "made",
+        adopted=held.adopt,
     )
 
 
 def _whole(held: Held) -> Whole:
-    return Whole(allocation=held.allocation, owner=held.owner)
+    return Whole(allocation=held.allocation, owner=held.owner, adopted=held.adopt)

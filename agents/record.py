@@ -24,7 +24,7 @@ Span = tuple[int, int, int]
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance of ours. `making`: about to be made, may be there or not."""
+    """An instance of ours. `making`: about to be made, may be there or not. `adopted`: others made it."""
 
     profile_id: int
     start: int
@@ -32,6 +32,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     allocation: str
     owner: str
     state: Literal["making", "made"] = "made"
+    adopted: bool = False
 
     @property
     def span(self) -> Span:
@@ -39,10 +40,14 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom the whole GPU was handed to. It outlives a boot, since nothing has to be made again."""
+    """Whom the whole GPU was handed to. It outlives a boot, since nothing has to be made again.
+
+    `adopted`: with what ran on it already.
+    """
 
     allocation: str
     owner: str
+    adopted: bool = False
 
 
 class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):

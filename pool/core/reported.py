@@ -34,7 +34,7 @@ _FOLDER = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]*){1,16}", re.ASCII)
 
 _BIGGEST = 2**53
 _SESSIONS = frozenset({"terminal", "notebook"})
-_BY = frozenset({"cdi", "label", "environment", "user"})
+_BY = frozenset({"cdi", "label", "environment", "user", "adopted"})
 _SHARE_STATES = frozenset({"ok", "degraded", "over"})
 #: Highest numbers that make sense: MHz, and counters.
 _MOST_MHZ = 20_000

@@ -124,7 +124,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     (boot id, `pid`, `started`) is the process; `started` is the kernel's word.
     `command` is shortened and without values that look secret. `session` is
     "terminal" or "notebook". `system`: the machine's own, as an MPS server.
-    `allocation` and `by` (cdi, label, environment, user) say whose it is; None: unattributed.
+    `allocation` and `by` (cdi, label, environment, user, adopted) say whose it is; None: unattributed.
     None everywhere: could not be read.
     """
 

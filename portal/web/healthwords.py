@@ -61,6 +61,7 @@ BY: Mapping[str, Words] = {
     "label": _("the label of its container"),
     "environment": _("its environment"),
     "user": _("its account"),
+    "adopted": _("it ran there when it was adopted"),
 }
 
 SESSIONS: Mapping[str, Words] = {

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from agents.attribution import attribute, booked, everything_on, host
 from agents.containers import Container, Labels
 from agents.gpu import Gpu
 from agents.processes import Facts
-from agents.record import GpuRecord
+from agents.record import GpuRecord, Whole
 from pool.core.wire import Process, Stay
 from tests.agents.people import gpu, held, instance, made, process, slices, stay, wants
 
@@ -242,3 +244,39 @@ def test_everything_on_a_gpu_is_counted_once() -> None:
     assert sorted(one.pid for one in everything_on(seen)) == [1, 2]
     assert everything_on(Gpu("GPU-1", 0, "x")) == ()
     assert isinstance(everything_on(gpu(process()))[0], Process)
+
+
+# --- Adopted ----------------------------------------------------------------------
+
+SINCE = stay().start
+
+
+def adopted(began: datetime | None, **more: Any) -> Facts:
+    return replace(BOB, started_at=began, **more)
+
+
+@pytest.mark.parametrize("ending", [False, True])
+def test_what_ran_when_it_was_adopted_is_its_holders_to_the_end(ending: bool) -> None:
+    facts, there = adopted(SINCE - timedelta(hours=1)), [stay(ending=ending)]
+    mine = msgspec.structs.replace(made("a", 0), adopted=True)
+    sliced = slices(instance(1, 0, process()))
+    record = wants(*(() if ending else (held(profile_id=19, size=1, adopt=True),)), made=[mine], mig=True)
+    assert whose(facts, sliced, record, there) == {100: ("a", "adopted")}
+    whole = msgspec.structs.replace(
+        wants(*(() if ending else (held(adopt=True),))),
+        whole=Whole(allocation="a", owner="alice/red", adopted=True),
+    )
+    assert one(facts, whole, there) == ("a", "adopted")
+
+
+@pytest.mark.parametrize("began", [SINCE + timedelta(seconds=1), None])
+def test_what_came_after_an_adoption_needs_a_proof_of_its_own(began: datetime | None) -> None:
+    mine = msgspec.structs.replace(made("a", 0), adopted=True)
+    record = wants(held(profile_id=19, size=1, adopt=True), made=[mine], mig=True)
+    assert whose(adopted(began), slices(instance(1, 0, process())), record, [stay()]) == {100: (None, None)}
+    assert whose(ALICE, slices(instance(1, 0, process())), record, [stay()]) == {100: ("a", "user")}
+
+
+def test_of_what_was_not_adopted_an_early_start_proves_nothing() -> None:
+    early = adopted(SINCE - timedelta(hours=1))
+    assert one(early, wants(held()), [stay()]) == (None, None)
