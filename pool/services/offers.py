@@ -35,6 +35,7 @@ LONGEST_WINDOW = timedelta(days=31)
 class Found:
     """Offers by their start; their periods are those of a booking, without the time for scrubbing.
 
+    `approve_above_milli`: what counts more needs an approver once it is booked (None: nothing does).
     `refusal`: what a booking at the beginning of the window is told, if there is no offer; and
     `shift`, what would have to move then, of bookings that have not begun. None: it would not help.
     """
@@ -44,6 +45,7 @@ class Found:
     duration: timedelta
     refusal: Refusal | None = None
     shift: Shift | None = None
+    approve_above_milli: int | None = None
 
 
 def find(
@@ -75,7 +77,7 @@ def find(
     scrub = timedelta(seconds=wish.pool.scrub_seconds)
     told = tuple(_without_scrub(one, scrub) for one in found)
     if told:
-        return Found(told, window, duration)
+        return Found(told, window, duration, approve_above_milli=wish.pool.approve_above_milli)
     why = _why(snap, wish)
     shift = moves.look(snap, wish.wanted, wish.pool.pk) if why.code == Code.NO_CAPACITY else None
     return Found((), window, duration, why, shift)

@@ -52,6 +52,8 @@ def book(request: PageRequest) -> HttpResponse:
         return _page(request, form, summary(form))
     if request.POST.get("offers"):
         return _page(request, form, times=offers.times(request, form))
+    if _is_unsaid(request, form):
+        return _page(request, form, ask=True)
     try:
         made, said = _made(request, form)
     except Refusal as refusal:
@@ -87,13 +89,14 @@ def _book(request: PageRequest, form: BookForm) -> Reservation:
         duration=typed["duration"],
         klass=Class(typed["klass"]),
         owner=typed["owner"] or None,
+        terms=typed["terms"],
         now=clock.now(),
         claim=keys.claim(request, _body(form)),
     )
 
 
 def _body(form: BookForm) -> dict[str, Any]:
-    typed = {k: v for k, v in form.cleaned_data.items() if k not in ("ask", "start", "duration")}
+    typed = {k: v for k, v in form.cleaned_data.items() if k not in ("ask", "start", "duration", "terms")}
     return typed | {"ask": ask_json(form.cleaned_data["ask"])}
 
 
@@ -105,11 +108,30 @@ def room(request: PageRequest) -> HttpResponse:
     return render(request, "reservations/book.html", _context(request, form), part="room")
 
 
+def _is_unsaid(request: PageRequest, form: BookForm) -> bool:
+    """Whether booking it would come with something that the page has not told: then it is told first.
+
+    That is so without script, and where the pool has changed since.
+    """
+    if request.POST.get("hold") or request.POST.get("wait"):
+        return False
+    room = _room(request, form)
+    return room is not None and not room.told <= frozenset(request.POST.get("told", "").split())
+
+
 def _page(
-    request: PageRequest, form: BookForm, refused: Problem | None = None, times: offers.Times | None = None
+    request: PageRequest,
+    form: BookForm,
+    refused: Problem | None = None,
+    times: offers.Times | None = None,
+    *,
+    ask: bool = False,
 ) -> HttpResponse:
-    """The form with what was typed, and a new key: sending again what was refused is a new request."""
-    context = {**_context(request, form), "problem": refused, "key": keys.new(), "times": times}
+    """The form with what was typed, and a new key: sending again what was refused is a new request.
+
+    `ask`: something has to be read before it is sent again.
+    """
+    context = {**_context(request, form), "problem": refused, "key": keys.new(), "times": times, "ask": ask}
     if waiting.may_help(refused or (times.refused if times else None)):
         context["wait"] = waiting.wait_form(request)
     return render(request, "reservations/book.html", context, status=refused.status if refused else 200)
@@ -153,6 +175,7 @@ def _wanted(owner: User, team: Team, pool: Pool, form: BookForm, now: datetime) 
         wishes.account(owner, team),
         owner_id=owner.pk,
         team_id=team.pk,
+        firm=typed["terms"].firm,
         created=now,
     )
 
@@ -181,6 +204,7 @@ def _form(request: PageRequest, typed: QueryDict, *, fill: bool = False) -> Book
         owners=_owners(request, bookable),
         names=names,
         shares=any(value.startswith("share:") for _group, ones in what for value, _label in ones),
+        led=frozenset(team.name for team in _led(request, bookable)),
     )
     zone = timezone.get_current_timezone()
     assert isinstance(zone, ZoneInfo)
@@ -263,10 +287,14 @@ def _share_words(one: shares.Offer) -> str:
 
 def _owners(request: PageRequest, bookable: Sequence[Team]) -> Choices:
     """For whom a lead may book: the other members and service accounts of the teams that are led."""
-    roles = teams.reach(request.user)
-    led = [team for team in bookable if roles.get(team.pk) == TeamRole.LEAD]
+    led = _led(request, bookable)
     people = {one.username: one for team in led for one in teams.members(team) if one.pk != request.user.pk}
     return [(name, _person(one)) for name, one in sorted(people.items())]
+
+
+def _led(request: PageRequest, bookable: Sequence[Team]) -> list[Team]:
+    roles = teams.reach(request.user)
+    return [team for team in bookable if roles.get(team.pk) == TeamRole.LEAD]
 
 
 def _person(one: Any) -> str:

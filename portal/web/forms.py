@@ -19,10 +19,12 @@ from pool.core.calendar import local_instant
 from pool.core.errors import Code, Invalid, Refusal
 from pool.core.period import parse_instant
 from pool.core.shapes import MAX_COUNT, Ask, Class, check_class, parse_ask
+from pool.core.terms import ORDINARY
 from portal.errors import Problem, problem, problem_for
-from portal.web import placefields, words
+from portal.web import placefields, termfields, words
 from portal.web.placefields import PlaceFields
 from portal.web.tags import offset
+from portal.web.termfields import TermFields
 
 #: A group of choices as `<optgroup>` takes it, or a plain choice.
 Choices = Sequence[tuple[str, Any]]
@@ -50,6 +52,7 @@ FIELD_OF: Mapping[str, str] = {
     "/title": "title",
     "/owner": "owner",
     **placefields.POINTERS,
+    **termfields.POINTERS,
 }
 
 
@@ -65,6 +68,8 @@ class Offered:
     names: frozenset[str] = frozenset()
     #: Whether shares of a GPU are among it.
     shares: bool = False
+    #: Teams that the person leads.
+    led: frozenset[str] = frozenset()
 
 
 #: What is typed only of a share.
@@ -79,7 +84,7 @@ def _text(kind: str, **more: Any) -> forms.TextInput:
     return forms.TextInput(attrs={"class": "form-control", "type": kind, **more})
 
 
-class BookForm(PlaceFields):
+class BookForm(PlaceFields, TermFields):
     """A booking as it is typed: team, what, when, for how long."""
 
     team = forms.ChoiceField(label=gettext_lazy("Team"), widget=_select())
@@ -179,7 +184,17 @@ class BookForm(PlaceFields):
         except Invalid as refusal:
             self.refuse(problem(refusal))
         data["start"] = self._start(data)
+        self._settle(data)
         return data
+
+    def _settle(self, data: dict[str, Any]) -> None:
+        if (data.get("priority") or 0) > ORDINARY and data.get("team") not in self.offered.led:
+            self.add_error("priority", _("Only a lead of the team may say more than 50."))
+            return
+        try:
+            data["terms"] = termfields.terms(data)
+        except Invalid as refusal:
+            self.refuse(problem(refusal))
 
     def _ask(self, data: Mapping[str, Any]) -> Ask | None:
         """`mig:1g.10gb`, `mig:1g.10gb@H100-80GB`, `gpu:H100-80GB` or `share:mps@H100-80GB`, as an ask."""

@@ -16,9 +16,11 @@ from pool.services import offers, reservations
 from portal.errors import Problem, problem
 from portal.htmx import PageRequest
 from portal.web import keys, make_room, words
+from portal.web.borrowed import spells
 from portal.web.tags import written
 
 if TYPE_CHECKING:
+    from pool.core.admission import Loan
     from pool.core.offers import Offer
     from pool.models import Reservation
     from portal.web.forms import BookForm
@@ -42,6 +44,9 @@ class Line:
     until: datetime | None
     can_go_on: bool
     charge_milli: int
+    #: When what of it may be taken back.
+    loans: tuple[Loan, ...]
+    needs_approval: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ def times(request: PageRequest, form: BookForm) -> Times:
             start=typed["start"],
             klass=Class(typed["klass"]),
             owner=typed["owner"] or None,
+            terms=typed["terms"],
             now=clock.now(),
         )
     except Refusal as refusal:
@@ -75,7 +81,7 @@ def times(request: PageRequest, form: BookForm) -> Times:
             raise
         return Times((), problem(refusal))
     if found.refusal is None:
-        return Times(tuple(_line(one) for one in found.offers), None)
+        return Times(tuple(_line(one, found.approve_above_milli) for one in found.offers), None)
     return Times(
         lines=(),
         refused=problem(found.refusal),
@@ -84,8 +90,8 @@ def times(request: PageRequest, form: BookForm) -> Times:
     )
 
 
-def _line(one: Offer) -> Line:
-    until = one.extendable_until
+def _line(one: Offer, above: int | None) -> Line:
+    until, milli = one.extendable_until, sum(pick.charge_milli for pick in one.picks)
     return Line(
         value=_value(one),
         said=written(one.period.start, "short"),
@@ -94,7 +100,9 @@ def _line(one: Offer) -> Line:
         good_for=tuple(str(words.GOODS[good]) for good in one.good_for),
         until=until,
         can_go_on=until is None or one.period.end is None or until > one.period.end,
-        charge_milli=sum(pick.charge_milli for pick in one.picks),
+        charge_milli=milli,
+        loans=spells(one.borrowed),
+        needs_approval=above is not None and milli > above,
     )
 
 
@@ -118,6 +126,7 @@ def hold(request: PageRequest, form: BookForm, value: str) -> Reservation:
         klass=Class(typed["klass"]),
         owner=typed["owner"] or None,
         free_until=free_until,
+        terms=typed["terms"],
         now=clock.now(),
         claim=keys.claim(request, _body(form, value)),
     )

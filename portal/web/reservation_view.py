@@ -157,6 +157,7 @@ def context(view: ReservationView, events: Iterable[Event], now: datetime) -> di
         "mistake": _mistake(view, shown, now),
         "unheard": sorted(view.unknown_since.items()),
         "notices": notices(view.allocations),
+        "grace_minutes": max(1, (view.preempt_grace_s or 0) // 60),
     }
 
 

@@ -16,17 +16,21 @@ from django.views.decorators.http import require_POST, require_safe
 from pool.core.errors import Code, Refusal
 from pool.core.roles import Action, allows
 from pool.core.states import TERMINAL, State
-from pool.queries import access, clock, teams
+from pool.queries import access, clock, reclaimable, teams
 from pool.queries import reservations as queries
 from pool.services import reservations as services
+from pool.services import thresholds
 from portal.errors import Problem, problem
 from portal.htmx import PageRequest, render
 from portal.web import keys, reservation_view, waiting, words
+from portal.web.borrowed import spells
 from portal.web.forms import ExtendForm, FilterForm, first_error
 from portal.web.frame import done, page
 from portal.web.tags import written
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from django.db.models import QuerySet
 
     from pool.models import Reservation
@@ -101,6 +105,7 @@ def _page(request: PageRequest, row: Reservation, refused: Problem | None = None
         "may_extend": may_extend(request, row),
         "may_release": may_release(request, row),
         "may_confirm": may_confirm(request, row),
+        **_before(request, row, now),
         "extend_by": EXTEND_BY,
         "units": list(words.UNITS.items()),
         "problem": refused,
@@ -109,6 +114,23 @@ def _page(request: PageRequest, row: Reservation, refused: Problem | None = None
     part = "" if refused else "live"
     status = refused.status if refused else 200
     return render(request, "reservations/detail.html", context, part=part, status=status)
+
+
+def _before(request: PageRequest, row: Reservation, now: datetime) -> dict[str, Any]:
+    """What is to be known before it is booked for good, or given back."""
+    return {
+        "loans": spells(reclaimable.of(row, now)),
+        "needs_approval": row.state == State.HELD and thresholds.needs(row.pool, row.charge_milli),
+        "late_price": services.late_price(row, now),
+        "may_waive": may_waive(request, row),
+    }
+
+
+def may_waive(request: PageRequest, row: Reservation) -> bool:
+    """Whether the viewer could say that giving it back late costs nothing: a lead for others, an approver."""
+    role, roles = teams.reach(request.user).get(row.team_id), teams.global_roles(request.user)
+    leads = row.owner_id != request.user.pk and allows(Action.BOOK_FOR_OTHERS, role, roles)
+    return leads or allows(Action.SET_QUOTA, role, roles)
 
 
 def may_confirm(request: PageRequest, row: Reservation) -> bool:
@@ -181,7 +203,8 @@ def release(request: PageRequest, pk: UUID) -> HttpResponse:
     row = access.reservation(request.user, pk)
     if row.state in RELEASABLE:
         try:
-            row = services.release(actor=request.user, reservation_id=pk, now=clock.now())
+            waive = bool(request.POST.get("waive"))
+            row = services.release(actor=request.user, reservation_id=pk, waive=waive, now=clock.now())
         except Refusal as refusal:
             return _page(request, access.reservation(request.user, pk), _shown(refusal))
     cancelled = row.state == State.CANCELLED

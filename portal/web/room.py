@@ -16,14 +16,16 @@ from pool.core.period import Period
 from pool.core.placement import Pick, Portion
 from pool.queries import snapshot
 from pool.queries.snapshot import Snapshot
-from pool.services import plans
+from pool.services import plans, spending, thresholds
 from pool.services import room as rooms
-from pool.services.plans import NoRoom, Wanted
+from pool.services.plans import NoRoom, Plan, Wanted
 from portal.errors import problem
 from portal.web import svg, words
-from portal.web.tags import gib
+from portal.web.borrowed import spells
+from portal.web.tags import gib, written
 
 if TYPE_CHECKING:
+    from pool.core.admission import Loan
     from pool.models import Pool, Team
 
 
@@ -51,18 +53,25 @@ class Room:
     tone: str
     headline: str
     sentences: tuple[str, ...]
+    #: When what of it may be taken back.
+    loans: tuple[Loan, ...] = ()
+    #: When it would start instead, by taking back what its team lent.
+    reclaims_at: datetime | None = None
+    approve_by: datetime | None = None
+
+    @property
+    def told(self) -> frozenset[str]:
+        """What somebody should have read before it is booked."""
+        said = {"borrows": self.loans, "reclaims": self.reclaims_at, "approval": self.approve_by}
+        return frozenset(name for name, value in said.items() if value)
 
 
 def room(*, pool: Pool, team: Team, wanted: Wanted, starts_now: bool, now: datetime) -> Room:
     """Look at the pool as a booking would, with one reading and no lock."""
     seen = snapshot.take(pool.pk, wanted.blocked, team_id=team.pk, now=now)
-    try:
-        plan, refusal = plans.choose(seen, wanted)[0], None
-    except NoRoom:
-        plan, refusal = None, rooms.refusal(seen, wanted, pool, team_id=team.pk)
-    except Refusal as over_quota:
-        plan, refusal = None, over_quota
-    tone, headline, sentences = _verdict(seen, wanted, refusal)
+    plan, approve_by, refusal = _chosen(seen, wanted, pool, team)
+    reclaims_at = _reclaims_at(refusal)
+    tone, headline, sentences = _verdict(seen, wanted, refusal, reclaims_at)
     assert wanted.period.end is not None
     return Room(
         start=None if starts_now else wanted.period.start,
@@ -74,10 +83,52 @@ def room(*, pool: Pool, team: Team, wanted: Wanted, starts_now: bool, now: datet
         tone=tone,
         headline=headline,
         sentences=sentences,
+        loans=spells(plan.borrowed) if plan else (),
+        reclaims_at=reclaims_at,
+        approve_by=approve_by,
     )
 
 
-def _verdict(seen: Snapshot, wanted: Wanted, refusal: Refusal | None) -> tuple[str, str, tuple[str, ...]]:
+def _chosen(
+    seen: Snapshot, wanted: Wanted, pool: Pool, team: Team
+) -> tuple[Plan | None, datetime | None, Refusal | None]:
+    """The plan and until when it has to be approved (None: it has not), or what a booking is told."""
+    try:
+        plan = plans.choose(seen, wanted)[0]
+        spending.check(pool, team.pk, plan.picks, wanted.period, told=seen.standing)
+        milli = plans.charged(plan)
+        if not thresholds.needs(pool, milli):
+            return plan, None, None
+        by = thresholds.approve_by(pool, milli, wanted.period, team_id=team.pk, now=seen.now)
+        return plan, by, None
+    except NoRoom:
+        return None, None, rooms.refusal(seen, wanted, pool, team_id=team.pk)
+    except Refusal as refusal:
+        return None, None, refusal
+
+
+def _reclaims_at(refusal: Refusal | None) -> datetime | None:
+    """When it starts nevertheless, because its team takes back what it lent."""
+    found = refusal.data.get("reclaim") if refusal else None
+    return datetime.fromisoformat(found["start"]) if found else None
+
+
+def _reclaiming(start: datetime, refusal: Refusal) -> tuple[str, ...]:
+    bookings = refusal.data["reclaim"]["bookings"]
+    taken = ngettext(
+        "%(n)s booking that borrows from your team has to leave first.",
+        "%(n)s bookings that borrow from your team have to leave first.",
+        bookings,
+    ) % {"n": bookings}
+    later = _("Booked, it starts %(start)s and lasts as long as you ask.") % {"start": written(start)}
+    return taken, later
+
+
+def _verdict(
+    seen: Snapshot, wanted: Wanted, refusal: Refusal | None, reclaims_at: datetime | None
+) -> tuple[str, str, tuple[str, ...]]:
+    if refusal is not None and reclaims_at is not None:
+        return "warn", _("Your team takes back what it lent"), _reclaiming(reclaims_at, refusal)
     if refusal is not None:
         shown = problem(refusal)
         return "bad", shown.title, (shown.detail, shown.next_step)

@@ -101,6 +101,7 @@ def join(request: PageRequest, form: BookForm) -> Reservation:
             visibility="team",
             restartable=None,
             now=now,
+            terms=typed["terms"],
         ),
         latest=begin + typed["duration"] + timedelta(hours=hours),
         partial_ok=chosen.get("partial_ok", False),

@@ -24,7 +24,7 @@ BASELINE = {
     "/agents/": 7,
     "/book/": 20,
     "/reservations/": 10,
-    "/reservations/{reservation}/": 12,
+    "/reservations/{reservation}/": 17,
 }
 
 
