@@ -20,7 +20,7 @@ from pool.models import Reservation
 from pool.queries import explanations as queries
 from pool.queries import fleets, snapshot, standing, teams, waiting
 from pool.queries.explanations import Rows
-from pool.services import lineup, plans, wishes
+from pool.services import lineup, payable, plans, wishes
 from pool.services.lineup import Place
 from pool.services.plans import NoRoom
 
@@ -133,7 +133,7 @@ def _cannot(told: Explanation, user: User, row: Reservation, now: datetime) -> E
     wanted = wishes.again(row, row.pool, waiting.taken(row, now))
     snap = snapshot.take(row.pool_id, wanted.blocked, team_id=row.team_id, now=now, without=row.pk)
     try:
-        plans.choose(snap, wanted)
+        payable.payable(row.pool, row.team_id, plans.choose(snap, wanted), wanted.period)
     except NoRoom:
         numbers = plans.no_capacity(snap, wanted, None).data
         models = serving(snap.fleet, wanted.ask, now, account=wanted.account)

@@ -22,7 +22,18 @@ from pool.core.waitline import Given, Left
 from pool.models import Pool, Reservation
 from pool.queries import snapshot
 from pool.queries import waiting as queries
-from pool.services import commands, events, lineup, locks, plans, reclaim, reservations, turns, wishes
+from pool.services import (
+    commands,
+    events,
+    lineup,
+    locks,
+    payable,
+    plans,
+    reclaim,
+    reservations,
+    turns,
+    wishes,
+)
 from pool.services.lineup import Lineup
 from pool.services.plans import NoRoom, Plan
 from pool.services.reclaim import Recalled
@@ -146,7 +157,7 @@ def _give(*, pool_id: int, one: Given, chosen: Sequence[Plan], seen: int, now: d
         return False
     turn = _turn(pool, row, one, now)
     plan = chosen[0] if pool.change == seen else _still_holding(pool, row, chosen, turn, now)
-    if plan is None:
+    if plan is None or not payable.is_payable(pool, row.team_id, plan, turn.wanted.period):
         return False
     commands.issue(locks.gpus(turns.give(pool, row, plan, turn, now)), now)
     _note_passed(pool_id, one.passed, now)
@@ -202,7 +213,8 @@ def _note_passed(pool_id: int, passed: Sequence[UUID], now: datetime) -> None:
 
 def _reclaim(pool: Pool, found: Lineup, now: datetime, aside: Aside) -> int:
     """For the first of those who wait for what is guaranteed to them."""
-    waits = [left.waiting for left in found.decision.left if left.waiting.guaranteed]
+    left = [one for one in found.decision.left if one.why != "over_budget"]
+    waits = [one.waiting for one in left if one.waiting.guaranteed]
     open_ = [one for one in waits if one.window.start <= now and not found.rows[one.id].asks_first]
     number = 0
     for one in open_[:MOST_RECLAIMS]:
@@ -227,7 +239,11 @@ def _in_time(row: Reservation, recalled: Recalled) -> bool:
 def _take(*, pool_id: int, pk: UUID, recalled: Recalled, now: datetime) -> bool:
     pool = locks.pool(pool_id)
     row = queries.line(pool_id).filter(pk=pk).first()
-    if row is None or pool.frozen or not reclaim.make_room(pool, recalled, row, now):
+    if row is None or pool.frozen:
+        return False
+    if not payable.is_payable(pool, row.team_id, recalled.plans[0], recalled.wanted.period):
+        return False
+    if not reclaim.make_room(pool, recalled, row, now):
         return False
     turn = Turn(recalled.wanted, None)
     commands.issue(locks.gpus(turns.give(pool, row, recalled.plans[0], turn, now)), now)

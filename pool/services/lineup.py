@@ -23,7 +23,7 @@ from pool.models import Pool, Reservation
 from pool.queries import fairness, fleets, mixes, snapshot, standing
 from pool.queries import waiting as queries
 from pool.queries.snapshot import Snapshot
-from pool.services import plans, wishes
+from pool.services import payable, plans, wishes
 from pool.services.plans import NoRoom, Plan
 
 __all__ = ["ESTIMATED", "Lineup", "Place", "decide", "places", "places_of"]
@@ -134,6 +134,7 @@ class _Placing:
         done = {one.id, *(other.waiting.id for other in given)}
         try:
             found = plans.choose(self._snapshot(fleet, wanted, done), wanted)
+            found = payable.payable(self.pool, self.rows[one.id].team_id, found, wanted.period)
         except NoRoom:
             return "no_room"
         except Refusal as refusal:

@@ -21,7 +21,7 @@ from pool.models import Reservation
 from pool.queries import snapshot
 from pool.queries import waiting as queries
 from pool.queries.snapshot import Snapshot
-from pool.services import events, grants, idempotency, locks, plans, thresholds, wishes
+from pool.services import events, grants, idempotency, locks, payable, plans, thresholds, wishes
 from pool.services.idempotency import Claim
 from pool.services.plans import NoRoom
 from pool.services.wishes import Asked, Wish
@@ -118,7 +118,8 @@ def may_help(code: str, told: Mapping[str, Any], *, partial_ok: bool) -> bool:
         return bool(told.get("offered", 0) >= enough or there & MAY_COME_BACK)
     if code != Code.QUOTA_EXCEEDED or told.get("reason") not in WAITS_FOR:
         return False
-    return partial_ok or told.get("asked", 0) <= told.get("cap", 0) or told.get("reason") in _NOT_OWN
+    most = told.get("budget" if told.get("reason") == "over_budget" else "cap", 0)
+    return partial_ok or told.get("asked", 0) <= most or told.get("reason") in _NOT_OWN
 
 
 def _check_ever(wish: Wish, *, partial_ok: bool) -> None:
@@ -126,7 +127,7 @@ def _check_ever(wish: Wish, *, partial_ok: bool) -> None:
     snap = snapshot.take(wish.pool.pk, wish.wanted.reading, team_id=wish.team.pk, now=wish.now)
     _check_threshold(wish, snap)
     try:
-        plans.choose(snap, wish.wanted)
+        payable.payable(wish.pool, wish.team.pk, plans.choose(snap, wish.wanted), wish.wanted.period)
     except NoRoom:
         told = plans.no_capacity(snap, wish.wanted, None)
         if not may_help(told.code, told.data, partial_ok=partial_ok):
