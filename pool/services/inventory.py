@@ -6,7 +6,7 @@ module. What reports change is telemetry's.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Literal
@@ -31,6 +31,8 @@ Target = Literal["gpu", "node", "pool", "everything"]
 
 #: So many bookings are named when they are in the way; all are counted.
 NAMED = 20
+#: As long as a name of a block may be (Node.block).
+BLOCK_LIMIT = 64
 
 
 @locks.use_case
@@ -169,6 +171,64 @@ def set_access(*, actor: User | None, node: str, access: str, now: datetime) -> 
         after={"node": row.name, "access": access},
     )
     commands.issue(locks.gpus(row.gpus.filter(managed=True).values_list("pk", flat=True)), now)
+    return row
+
+
+@locks.use_case
+def set_block(*, actor: User | None, node: str, block: str, now: datetime) -> Node:
+    """The rack or block in which the node stands; "": nobody has said.
+
+    Refuses with FORBIDDEN, NOT_FOUND, INVALID.
+    """
+    permissions.require(actor, Action.MANAGE_NODE)
+    block = block.strip()
+    if len(block) > BLOCK_LIMIT or not block.isprintable():
+        raise invalid("/block", "malformed", max_length=BLOCK_LIMIT)
+    locked = locks.pool(_pool_of("node", node))
+    row = locks.node(Node.objects.get(name=node).pk)
+    if block == row.block:
+        return row
+    before, row.block = row.block, block
+    row.version += 1
+    row.save(update_fields=["block", "version"])
+    locks.changed(locked)
+    events.record(
+        "node.block_set",
+        actor=actor,
+        now=now,
+        pool_id=locked.pk,
+        node_id=row.pk,
+        before={"block": before},
+        after={"node": row.name, "block": block},
+    )
+    return row
+
+
+@locks.use_case
+def set_block_sizes(*, actor: User | None, pool: str, sizes: Sequence[int], now: datetime) -> Pool:
+    """How many nodes an aggregate of each level has: the blocks first, then multiples of them; () is no tree.
+
+    Refuses with FORBIDDEN, NOT_FOUND, INVALID.
+    """
+    permissions.require(actor, Action.MANAGE_POOL)
+    levels = [int(size) for size in sizes]
+    if any(size < 1 or size % levels[0] for size in levels) or levels != sorted(set(levels)):
+        raise invalid("/block_sizes", "malformed", max_length=len(levels))
+    row = locks.pool(_pool_of("pool", pool))
+    if levels == row.block_sizes:
+        return row
+    before, row.block_sizes = row.block_sizes, levels
+    row.version += 1
+    row.save(update_fields=["block_sizes", "version"])
+    locks.changed(row)
+    events.record(
+        "pool.blocks_set",
+        actor=actor,
+        now=now,
+        pool_id=row.pk,
+        before={"block_sizes": before},
+        after={"pool": row.name, "block_sizes": levels},
+    )
     return row
 
 

@@ -337,3 +337,12 @@ def test_accounts_on_the_nodes_are_set_from_the_shell(cast: Cast) -> None:
     assert run("account_set", "user", "milo", "") == "milo has no account there."
     with pytest.raises(CommandError, match="invalid"):
         run("account_set", "user", "milo", "root")
+
+
+def test_where_a_node_stands_and_the_tree_of_blocks_are_set(cast: Cast, node: SimNode) -> None:
+    assert run("node_set", "node-1", "--block", "rack-1").endswith("block rack-1")
+    pool = Node.objects.get().pool.name
+    assert "block_sizes          18,36" in run("pool_set", pool, "--block-sizes", "18,36")
+    assert "block_sizes          none" in run("pool_set", pool, "--block-sizes", "none")
+    with pytest.raises(CommandError):
+        run("pool_set", pool, "--block-sizes", "18,20")

@@ -10,7 +10,7 @@ import pytest
 from pool.core.errors import Code, Invalid, Refusal
 from pool.core.shapes import MigAsk
 from pool.models import Allocation, Command, Event, Gpu, Node, Pool, Reservation
-from pool.queries import clock
+from pool.queries import clock, fleets
 from pool.services import broker, inventory, reservations, tokens
 from tests.cast import Cast, SimNode, enrol_node
 
@@ -360,3 +360,21 @@ def test_a_gpu_that_comes_back_is_only_observed(cast: Cast, node: SimNode) -> No
     inventory.retire(actor=cast.otto, target="gpu", id=uuid, retired=False, now=clock.now())
     row = Gpu.objects.get()
     assert (row.retired_at, row.managed) == (None, False)
+
+
+def test_an_operator_names_blocks_and_the_levels_above_them(cast: Cast, node: SimNode) -> None:
+    row = Node.objects.get()
+    pool = inventory.set_block_sizes(actor=cast.otto, pool=row.pool.name, sizes=(18, 36), now=clock.now())
+    assert pool.block_sizes == [18, 36]
+    assert (
+        inventory.set_block(actor=cast.otto, node=row.name, block=" rack-1 ", now=clock.now()).block
+        == "rack-1"
+    )
+    assert fleets.current(pool.pk).blocks == ("rack-1",)
+    assert fleets.current(pool.pk).block_sizes == (18, 36)
+    assert Event.objects.filter(verb__in=["node.block_set", "pool.blocks_set"]).count() == 2
+    for sizes in ((0,), (18, 20), (36, 18), (18, 18)):
+        with pytest.raises(Invalid):
+            inventory.set_block_sizes(actor=cast.otto, pool=pool.name, sizes=sizes, now=clock.now())
+    with pytest.raises(Invalid):
+        inventory.set_block(actor=cast.otto, node=row.name, block="x" * 65, now=clock.now())

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand
 
 from pool.management.shell import pool_named, refusals_are_sentences
 from pool.queries import clock
-from pool.services import policy
+from pool.services import inventory, policy
 
 #: Option -> what it is about.
 HELP = {
@@ -52,7 +52,10 @@ class Command(BaseCommand):
             else:
                 parser.add_argument(option, type=int, help=HELP[field])
 
-    def handle(self, *, name: str, **options: Any) -> None:
+        blocks = "how many nodes a block has, then each aggregate of blocks: 18,36,72; none: no tree"
+        parser.add_argument("--block-sizes", type=_sizes, help=blocks)
+
+    def handle(self, *, name: str, block_sizes: tuple[int, ...] | None, **options: Any) -> None:
         values = {field: options[field] for field in policy.FIELDS if options.get(field) is not None}
         for field, allowed in policy.FIELDS.items():
             if allowed is None and field in values:
@@ -63,11 +66,21 @@ class Command(BaseCommand):
         if values:
             with refusals_are_sentences():
                 row = policy.set_policy(actor=None, pool=name, now=clock.now(), **values)
+        if block_sizes is not None:
+            with refusals_are_sentences():
+                row = inventory.set_block_sizes(actor=None, pool=name, sizes=block_sizes, now=clock.now())
+        sizes = ",".join(map(str, row.block_sizes)) or NONE
+        self.stdout.write(f"{'block_sizes':<20} {sizes}")
         for field in policy.FIELDS:
             value = getattr(row, field)
             shown = ("yes" if value else "no") if isinstance(value, bool) else value
             shown = NONE if shown is None else shown
             self.stdout.write(f"{field:<20} {shown}")
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them, or that there are none."""
+    return () if text == NONE else tuple(int(one) for one in text.split(","))
 
 
 def _limit(text: str) -> int | str:
