@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -224,14 +224,14 @@ def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
             if not ids:
                 break
             with pace.measured():
-                done += _batch(pool_id, ids, now, aside)
+                done += _batch(pool_id, ids, now, aside, select)
     # What waits goes on waiting after its look, so the list is read once.
     left = _to_look_at(pool_id, now, aside)
     pace = _Pace()
     while left and time.monotonic() < until:
         ids, left = left[: pace.size], left[pace.size :]
         with pace.measured():
-            done += _batch(pool_id, ids, now, aside)
+            done += _batch(pool_id, ids, now, aside, None)
     given = giving.serve(pool_id=pool_id, now=now, hidden=aside.hidden, aside=aside.put)
     return done + Swept(started=given)
 
@@ -280,23 +280,37 @@ def _waiting(pool_id: int, now: datetime) -> QuerySet[Reservation]:
     return rows.order_by("period__startswith", "pk")
 
 
-def _batch(pool_id: int, ids: list[UUID], now: datetime, aside: _Aside, *, alone: bool = False) -> Swept:
-    """`alone`: without what starts where these end, which may be what broke the batch."""
+#: What says which rows are due, for one reason.
+Select = Callable[[int, datetime], QuerySet[Reservation]]
+
+
+def _batch(
+    pool_id: int,
+    ids: list[UUID],
+    now: datetime,
+    aside: _Aside,
+    of: Select | None,
+    *,
+    alone: bool = False,
+) -> Swept:
+    """`of`: what these came from (None: several). `alone`: without what starts where these end."""
     try:
-        done = _sweep(pool_id=pool_id, ids=ids, now=now, alone=alone)
+        done = _sweep(pool_id=pool_id, ids=ids, now=now, of=of, alone=alone)
     except Exception as error:
         if _passes(error):
             raise
-        if len(ids) > 1:
-            middle = len(ids) // 2
-            parts = (ids[:middle], ids[middle:])
-            return sum((_batch(pool_id, part, now, aside) for part in parts), Swept())
-        if not alone:
-            return _batch(pool_id, ids, now, aside, alone=True)
-        aside.put(ids[0], error)
-        return Swept(set_aside=1)
-    aside.clear(ids)
-    return done
+        broke = error
+    else:
+        aside.clear(ids)
+        return done
+    # Not where it was caught: each error would carry all those before it.
+    if len(ids) > 1:
+        half = len(ids) // 2
+        return sum((_batch(pool_id, part, now, aside, of) for part in (ids[:half], ids[half:])), Swept())
+    if not alone:
+        return _batch(pool_id, ids, now, aside, of, alone=True)
+    aside.put(ids[0], broke)
+    return Swept(set_aside=1)
 
 
 def _passes(error: Exception) -> bool:
@@ -318,40 +332,68 @@ def _send_warning(*, pool_id: int, now: datetime) -> None:
     commands.issue(locks.gpus(recalls.to_warn(pool_id, now)), now)
 
 
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """Rows that are due still, under the lock; only what they were selected by is asked."""
+
+    pool_id: int
+    ids: Collection[UUID]
+    now: datetime
+    of: Select | None
+
+    def rows(self, select: Select) -> list[Reservation]:
+        if self.of not in (None, select):
+            return []
+        return list(select(self.pool_id, self.now).filter(pk__in=self.ids))
+
+
 @locks.use_case
-def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, alone: bool) -> Swept:
+def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, of: Select | None, alone: bool) -> Swept:
     """Do what is due for these rows as they are under the lock, and command each GPU once.
 
     A start on a GPU where something ends comes in the same transaction: the
     wanted layout goes from one stay to the next without a gap; not so `alone`.
     """
-    pool = locks.pool(pool_id)
-    lapsed = list(_lapsed(pool_id, now).filter(pk__in=ids))
+    pool, due = locks.pool(pool_id), _Due(pool_id, ids, now, of)
+    lapsed = due.rows(_lapsed)
     reservations.lapse([row for row in lapsed if not row.from_wait], Reason.HOLD_LAPSED, now=now)
     turns.lapse_offers([row for row in lapsed if row.from_wait], now=now)
-    undecided = list(thresholds.undecided(pool_id, now).filter(pk__in=ids))
+    undecided = due.rows(thresholds.undecided)
     thresholds.lapse(undecided, now=now)
-    recalled = list(recalls.due(pool_id, now).filter(pk__in=ids))
+    recalled = due.rows(recalls.due)
     touched = recalls.carry_out(recalled, now)
-    stay = recalls.put_back(pool, list(recalls.unneeded(pool_id, now).filter(pk__in=ids)), now)
-    over = list(_over(pool_id, now).filter(pk__in=ids))
-    reservations.lapse([row for row in over if row.state == State.SCHEDULED], now=now)
-    touched |= reservations.end(
-        [row for row in over if row.state == State.STARTING], Reason.NEVER_STARTED, now=now
-    )
-    touched |= reservations.end([row for row in over if row.state == State.ACTIVE], Reason.TIME_UP, now=now)
-    next_stays = Q(allocations__gpu__in=() if alone else touched)
-    new = list(_to_start(pool_id, now).filter(Q(pk__in=ids) | next_stays).distinct())
-    held_up = list(_waiting(pool_id, now).filter(pk__in=ids))
+    stay = recalls.put_back(pool, due.rows(recalls.unneeded), now)
+    over = due.rows(_over)
+    touched |= _end_over(over, now)
+    new = _to_begin(due, () if alone else touched)
+    held_up = due.rows(_waiting)
     touched |= starts.start(pool, [*new, *held_up], now)
     waiting.queue_up([*new, *held_up], now=now)
     # Asked again under the lock: its node may have come back.
-    touched |= outages.fail(pool, list(outages.overdue(pool_id, now).filter(pk__in=ids)), now=now)
-    touched |= modes.gpus_of(list(modes.soon(pool_id, now).filter(pk__in=ids)), now)
-    touched |= starts.rescue(pool, list(starts.stranded(pool_id, now).filter(pk__in=ids)), now)
-    moved = starts.relocate(pool, list(starts.displaced(pool_id, now).filter(pk__in=ids)), now)
+    touched |= outages.fail(pool, due.rows(outages.overdue), now=now)
+    touched |= modes.gpus_of(due.rows(modes.soon), now)
+    touched |= starts.rescue(pool, due.rows(starts.stranded), now)
+    moved = starts.relocate(pool, due.rows(starts.displaced), now)
     commands.issue(locks.gpus(touched), now)
     if lapsed or undecided or recalled or stay or over or new or touched or moved:
         locks.changed(pool)
     ended = len(lapsed) + len(undecided) + len(recalled) + len(over)
     return Swept(ended=ended, started=len(new))
+
+
+def _end_over(rows: Collection[Reservation], now: datetime) -> set[int]:
+    """Their time is over; the GPUs to be commanded."""
+    in_state = {state: [row for row in rows if row.state == state] for state in State}
+    reservations.lapse(in_state[State.SCHEDULED], now=now)
+    touched = reservations.end(in_state[State.STARTING], Reason.NEVER_STARTED, now=now)
+    return touched | reservations.end(in_state[State.ACTIVE], Reason.TIME_UP, now=now)
+
+
+def _to_begin(due: _Due, touched: Collection[int]) -> list[Reservation]:
+    """Those of these whose start has come, and what comes next on the GPUs that were touched."""
+    if due.of not in (None, _to_start) and not touched:
+        return []
+    theirs = Q(pk__in=due.ids)
+    if touched:
+        theirs |= Q(allocations__gpu__in=touched)
+    return list(_to_start(due.pool_id, due.now).filter(theirs).distinct())

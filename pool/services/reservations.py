@@ -194,6 +194,8 @@ def end(rows: Sequence[Reservation], reason: Reason, *, now: datetime, actor: Us
     They hold until a report shows them gone. What was never wanted has never
     been on a GPU and is over at once.
     """
+    if not rows:
+        return set()
     _move(rows, State.ENDING, reason, now=now, actor=actor)
     _end_window(Allocation.objects.filter(reservation__in=rows, holds=True, wanted_at=None), now)
     close(rows, now=now)
@@ -229,6 +231,8 @@ def leave(allocation_ids: Collection[UUID], *, now: datetime) -> None:
 
 def close(rows: Sequence[Reservation], *, now: datetime, label: str = "") -> list[Reservation]:
     """End those of these ending reservations that hold nothing any more; returns them."""
+    if not rows:
+        return []
     holding = set(
         Allocation.objects.filter(reservation__in=rows, holds=True).values_list("reservation_id", flat=True)
     )
@@ -255,6 +259,8 @@ def _move(
     label: str = "",
 ) -> None:
     """Change the state of all of them, in one statement; WRONG_STATE if one may not. Holds follow."""
+    if not rows:
+        return
     for row in rows:
         states.move(State(row.state), to)
     values: dict[str, Any] = {"state": to, "state_reason": reason}
