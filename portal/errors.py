@@ -17,7 +17,18 @@ from django.utils.translation import gettext_lazy as _
 from pool.core.errors import Code, Refusal
 from portal import quotawords, statewords
 from portal.askwords import in_full
-from portal.errortable import IN_THE_WAY, LARGEST_FITS, MAY_COME_BACK, NEVER_FITS, TABLE, DoorCode, Row
+from portal.errortable import (
+    BOOK_AHEAD,
+    IN_THE_WAY,
+    LARGEST_FITS,
+    MAY_COME_BACK,
+    NEVER_FITS,
+    NOT_WAITED,
+    TABLE,
+    WHOM,
+    DoorCode,
+    Row,
+)
 from portal.fielderrors import field_sentence
 
 if TYPE_CHECKING:
@@ -48,6 +59,9 @@ _ROWS = ("line", "team")
 _SAID: Mapping[str, Callable[[Mapping[str, Any]], statewords.Said | quotawords.Said | None]] = {
     Code.WRONG_STATE: statewords.said,
     Code.QUOTA_EXCEEDED: quotawords.said,
+    Code.NEEDS_APPROVAL: lambda data: (
+        statewords.Said(NOT_WAITED, BOOK_AHEAD) if data.get("reason") == "not_from_wait" else None
+    ),
 }
 
 
@@ -87,6 +101,8 @@ def _next_step(row: Row, code: Code | DoorCode, data: Mapping[str, Any]) -> str:
             return str(NEVER_FITS)
         if data.get("largest"):
             return str(LARGEST_FITS)
+    if code == Code.FORBIDDEN and "token_team" not in data:
+        return str(WHOM.get(str(data.get("action")), row.next_step))
     return str(row.next_step)
 
 

@@ -92,6 +92,14 @@ MAY_COME_BACK = frozenset(
     | {"managed_elsewhere", "update_needed", "overrun", "foreign"}
 )
 NEVER_FITS = _("No other time helps. Ask for fewer or for something else, or ask an operator.")
+#: What only some may do -> whom to ask; of all else the table says it.
+WHOM: Mapping[str, Words] = {
+    "decide": _("Ask an approver to decide."),
+    "set_quota": _("Ask an approver to set it."),
+}
+#: What needs an approver is not given from the wait list.
+NOT_WAITED = _("So large a booking needs an approver, and is not given from the wait list.")
+BOOK_AHEAD = _("Book it with a start that leaves time to approve it, or wait for less.")
 LARGEST_FITS = _("Book what fits instead, or choose another time.")
 
 TABLE: Mapping[str, Row] = {

@@ -21,6 +21,8 @@ LASTS = timedelta(hours=24)
 BEFORE_START = timedelta(hours=1)
 #: What starts sooner leaves no time to ask.
 SOONEST = timedelta(hours=2)
+#: The first start that is told lies at such a time: who asks for it a moment later is not refused again.
+STEP = timedelta(minutes=5)
 #: So many of one team may be pending in a pool.
 MOST_PENDING = 3
 
@@ -38,11 +40,17 @@ def approve_by(pool: Pool, milli: int, period: Period, *, team_id: int, now: dat
     """
     numbers = {"above_milli": pool.approve_above_milli, "asked_milli": milli}
     if period.start < now + SOONEST:
-        raise Refusal(Code.NEEDS_APPROVAL, earliest=(now + SOONEST).isoformat(), **numbers)
+        raise Refusal(Code.NEEDS_APPROVAL, earliest=_earliest(now).isoformat(), **numbers)
     pending = Reservation.objects.filter(pool=pool, team=team_id, state=State.PENDING_APPROVAL)
     if pending.count() >= MOST_PENDING:
         raise Refusal(Code.NEEDS_APPROVAL, reason="too_many_pending", most=MOST_PENDING, **numbers)
     return min(now + LASTS, period.start - BEFORE_START)
+
+
+def _earliest(now: datetime) -> datetime:
+    first = now + SOONEST
+    over = (first - datetime.min.replace(tzinfo=first.tzinfo)) % STEP
+    return first + (STEP - over) if over else first
 
 
 def check(pool: Pool, milli: int, period: Period, *, team_id: int, now: datetime) -> None:

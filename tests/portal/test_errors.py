@@ -192,3 +192,15 @@ def test_where_nothing_is_taken_no_empty_list_is_shown():
     assert said.fields[0]["known"] == []
     odd = problem_for(DoorCode.UNKNOWN_PARAMETER, {"parameter": "limit", "known": []})
     assert odd.detail == "limit is not known here; no parameters are taken."
+
+
+def test_who_may_not_decide_is_sent_to_who_may() -> None:
+    for action in ("decide", "set_quota"):
+        assert "Ask an approver" in problem_for(Code.FORBIDDEN, {"action": action}).next_step
+    assert "lead" in problem_for(Code.FORBIDDEN, {"action": "book"}).next_step
+
+
+def test_what_needs_an_approver_and_is_waited_for_is_told_so() -> None:
+    said = problem_for(Code.NEEDS_APPROVAL, {"reason": "not_from_wait", "above_milli": 1, "asked_milli": 2})
+    assert "not given from the wait list" in said.detail
+    assert said.next_step.startswith("Book it with a start")

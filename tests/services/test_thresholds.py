@@ -58,6 +58,14 @@ def test_what_starts_too_soon_is_told_the_first_start_that_can_be_approved(scene
     }
 
 
+def test_the_first_start_that_is_told_is_granted_a_moment_later(scene: Scene) -> None:
+    at = NOON + timedelta(seconds=7)
+    told = refused(Code.NEEDS_APPROVAL, lambda: scene.book(TWO, start=NOON + hours(1), now=at))
+    first = datetime.fromisoformat(told["earliest"])
+    assert first == NOON + hours(2) + timedelta(minutes=5)
+    assert scene.book(TWO, start=first, now=at + timedelta(minutes=1)).state == "pending_approval"
+
+
 def test_a_fourth_of_one_team_is_refused(scene: Scene) -> None:
     for day in range(1, 4):
         scene.book(TWO, start=NOON + timedelta(days=day))
