@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from django.db.models import Q, QuerySet
+from django.db.models import DurationField, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet
 
 from pool.core.errors import Code, Refusal
 from pool.core.roles import Action, TeamRole, allows
-from pool.models import QuotaComment, QuotaRequest, Reservation, User
+from pool.models import OutboxMessage, QuotaComment, QuotaRequest, Reservation, User
 from pool.queries import teams
 
 if TYPE_CHECKING:
@@ -99,13 +99,20 @@ def to_move_on(pool_id: int, now: datetime) -> QuerySet[QuotaRequest]:
     return QuotaRequest.objects.filter(begins | over, pool=pool_id).order_by("pk")
 
 
-def ending_before(until: datetime, now: datetime) -> QuerySet[QuotaRequest]:
-    """Granted ones whose grant ends between `now` and `until`, and that nothing granted goes on from."""
-    rows = QuotaRequest.objects.filter(
-        state__in=(QuotaRequest.State.APPROVED, QuotaRequest.State.ACTIVE),
-        grant__valid__endswith__gt=now,
-        grant__valid__endswith__lte=until,
+def to_remind(name: str, before: timedelta, since: datetime, now: datetime) -> QuerySet[QuotaRequest]:
+    """Granted ones whose grant ends after `since` and at most `before` from now, and that nobody was told of.
+
+    Left out are those that something granted goes on from, and grants that last no longer than `before`.
+    """
+    span = F("grant__valid__endswith") - F("grant__valid__startswith")
+    told = OutboxMessage.objects.filter(request=OuterRef("pk"), kind="grant_ends", key__endswith=f":{name}")
+    granted = (QuotaRequest.State.APPROVED, QuotaRequest.State.ACTIVE)
+    rows = QuotaRequest.objects.annotate(lasts=ExpressionWrapper(span, DurationField())).filter(
+        ~Exists(told),
+        state__in=granted,
+        grant__valid__endswith__gt=since,
+        grant__valid__endswith__lte=now + before,
+        lasts__gt=before,
     )
-    renewed = Q(renewed_by__state__in=(QuotaRequest.State.APPROVED, QuotaRequest.State.ACTIVE))
-    rows = rows.exclude(renewed).select_related("team", "pool", "requested_by", "grant")
-    return rows.order_by("pk")
+    rows = rows.exclude(renewed_by__state__in=granted)
+    return rows.select_related("team", "pool", "requested_by", "grant").order_by("pk")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TEXT_LIMIT = 4000
-#: So long before a grant ends its team is told, by the name of the reminder.
-REMINDERS = {"7d": timedelta(days=7), "1d": timedelta(days=1)}
+#: So long before a grant ends its team is told, by the name of the reminder; the latest first.
+REMINDERS = {"1d": timedelta(days=1), "7d": timedelta(days=7)}
 BATCH = 200
 
 State = QuotaRequest.State
@@ -218,19 +218,13 @@ def _move_on(*, pool_id: int, now: datetime) -> int:
 
 @locks.use_case
 def _remind(*, now: datetime) -> int:
-    """A grant that lasts no longer than the reminder's time needs none."""
-    told = 0
+    """A short grant needs none (`to_remind`), nor one whose later reminder is due."""
+    told, since = 0, now
     for name, before in REMINDERS.items():
-        for row in queries.ending_before(now + before, now)[:BATCH]:
-            span = row.grant.valid
-            if span.upper - span.lower > before and not _sooner(name, span.upper - now):
-                told += _tell(row, _askers(row), "grant_ends", now, key=name, **_told(row.grant, row))
+        for row in queries.to_remind(name, before, since, now)[:BATCH]:
+            told += _tell(row, _askers(row), "grant_ends", now, key=name, **_told(row.grant, row))
+        since = now + before
     return told
-
-
-def _sooner(name: str, left: timedelta) -> bool:
-    """Whether a later reminder is due already, so that this one came too late."""
-    return any(left <= other < REMINDERS[name] for other in REMINDERS.values())
 
 
 def asked(row: QuotaRequest) -> Amounts:

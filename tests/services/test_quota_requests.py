@@ -255,6 +255,17 @@ def test_its_team_is_reminded_a_week_and_a_day_before_the_end(scene: Scene, ada:
     assert kinds(scene.lena) == ["request_approved", "grant_ends", "grant_ends"]
 
 
+def test_of_many_each_is_reminded_in_its_turn(
+    scene: Scene, ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota_requests, "BATCH", 1)
+    for _ in range(2):
+        approve(submit(scene), ada)
+    at = (WEEKS.end or NOON) - timedelta(days=7)
+    assert [quota_requests.go_on(now=at) for _ in range(3)] == [1, 1, 0]
+    assert kinds(scene.lena).count("grant_ends") == 2
+
+
 def test_a_reminder_that_comes_too_late_is_left_out(scene: Scene, ada: User) -> None:
     approve(submit(scene), ada)
     assert quota_requests.go_on(now=(WEEKS.end or NOON) - timedelta(hours=3)) == 1
