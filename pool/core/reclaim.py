@@ -135,8 +135,8 @@ def smallest(borrowers: Sequence[Borrower], fits: Callable[[Ints], bool]) -> Int
     order = np.array(taken_order(borrowers), dtype=np.int64)
     # Who comes before the last that was needed; all behind it are put back at once.
     tiers = np.array([one.tier for one in borrowers], dtype=np.int64)
-    number = sorted({int((tiers <= tier).sum()) for tier in range(3)})
-    left = next((order[:n] for n in number if fits(order[:n])), None)
+    ends = sorted({int((tiers <= tier).sum()) for tier in range(3)})
+    left = next((order[:n] for n in ends if fits(order[:n])), None)
     if left is None:
         return None
     needed, step = order[:0], max(1, len(left) // 2)
