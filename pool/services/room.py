@@ -36,17 +36,18 @@ def reading(wanted: Wanted, pool: Pool, team_id: int, window: Period, now: datet
 def search(snap: Snapshot, wanted: Wanted, pool: Pool, window: Period) -> offers.Search:
     """Starts for `wanted` within the window of which `snap` is: each is placed as a booking would be."""
     blocked = wishes.blocked(window, pool)
-    assert wanted.team_id is not None
+    team_id = wanted.team_id
+    assert team_id is not None
     what = (wanted.ask, wanted.blocked, blocked, wanted.klass, wanted.account)
-    sought = queries.Sought(*what, wanted.team_id, wanted.firm)
-    purse = spending.Purse(pool, wanted.team_id, snap.standing)
+    sought = queries.Sought(*what, team_id, wanted.firm)
+    purse = spending.Purse(pool, team_id, snap.standing)
 
     def place(blocked: Period, free_until: datetime | None) -> Placed | None:
         asked = at(wanted, blocked, pool, free_until)
         try:
             plan = plans.choose(snap, asked)[0]
             purse.check(plan.picks, asked.period)
-            thresholds.check(pool, plans.charged(plan), asked.period, team_id=wanted.team_id, now=snap.now)
+            thresholds.check(pool, plans.charged(plan), asked.period, team_id=team_id, now=snap.now)
         except (NoRoom, Refusal):
             return None
         return Placed(plan.picks, plan.cost, plan.borrowed)
