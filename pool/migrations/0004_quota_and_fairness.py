@@ -36,496 +36,510 @@ class Migration(migrations.Migration):
         ("pool", "0003_placement_over_the_whole_pool"),
     ]
 
-    operations = together([
-        migrations.CreateModel(
-            name="OutboxMessage",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+    operations = together(
+        [
+            migrations.CreateModel(
+                name="OutboxMessage",
+                fields=[
+                    (
+                        "id",
+                        models.BigAutoField(
+                            auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                        ),
                     ),
-                ),
-                ("kind", models.CharField(max_length=40)),
-                ("key", models.CharField(max_length=120)),
-                ("data", models.JSONField(blank=True, default=dict)),
-                ("created_at", models.DateTimeField()),
-                ("read_at", models.DateTimeField(blank=True, null=True)),
-                ("mailed_at", models.DateTimeField(blank=True, null=True)),
-                ("try_at", models.DateTimeField(blank=True, null=True)),
-                ("tries", models.PositiveSmallIntegerField(default=0)),
-                ("error", models.CharField(blank=True, default="", max_length=200)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="QuotaComment",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ("kind", models.CharField(max_length=40)),
+                    ("key", models.CharField(max_length=120)),
+                    ("data", models.JSONField(blank=True, default=dict)),
+                    ("created_at", models.DateTimeField()),
+                    ("read_at", models.DateTimeField(blank=True, null=True)),
+                    ("mailed_at", models.DateTimeField(blank=True, null=True)),
+                    ("try_at", models.DateTimeField(blank=True, null=True)),
+                    ("tries", models.PositiveSmallIntegerField(default=0)),
+                    ("error", models.CharField(blank=True, default="", max_length=200)),
+                ],
+            ),
+            migrations.CreateModel(
+                name="QuotaComment",
+                fields=[
+                    (
+                        "id",
+                        models.BigAutoField(
+                            auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                        ),
                     ),
-                ),
-                ("at", models.DateTimeField()),
-                ("text", models.TextField(max_length=4000)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="QuotaGrant",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ("at", models.DateTimeField()),
+                    ("text", models.TextField(max_length=4000)),
+                ],
+            ),
+            migrations.CreateModel(
+                name="QuotaGrant",
+                fields=[
+                    (
+                        "id",
+                        models.BigAutoField(
+                            auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                        ),
                     ),
-                ),
-                ("model", models.CharField(blank=True, default="", max_length=64)),
-                ("guaranteed_milli", models.PositiveIntegerField(default=0)),
-                ("cap_milli", models.PositiveIntegerField(default=0)),
-                ("memory_mib", models.PositiveBigIntegerField(default=0)),
-                ("budget_milli_hours", models.PositiveBigIntegerField(default=0)),
-                ("valid", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
-                ("version", models.PositiveIntegerField(default=1)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="QuotaRequest",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ("model", models.CharField(blank=True, default="", max_length=64)),
+                    ("guaranteed_milli", models.PositiveIntegerField(default=0)),
+                    ("cap_milli", models.PositiveIntegerField(default=0)),
+                    ("memory_mib", models.PositiveBigIntegerField(default=0)),
+                    ("budget_milli_hours", models.PositiveBigIntegerField(default=0)),
+                    ("valid", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
+                    ("version", models.PositiveIntegerField(default=1)),
+                ],
+            ),
+            migrations.CreateModel(
+                name="QuotaRequest",
+                fields=[
+                    (
+                        "id",
+                        models.BigAutoField(
+                            auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                        ),
                     ),
-                ),
-                ("model", models.CharField(blank=True, default="", max_length=64)),
-                ("guaranteed_milli", models.PositiveIntegerField(default=0)),
-                ("cap_milli", models.PositiveIntegerField(default=0)),
-                ("memory_mib", models.PositiveBigIntegerField(blank=True, null=True)),
-                ("budget_milli_hours", models.PositiveBigIntegerField(blank=True, null=True)),
-                ("valid", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
-                ("justification", models.TextField(max_length=4000)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("submitted", "Submitted"),
-                            ("approved", "Approved"),
-                            ("denied", "Denied"),
-                            ("withdrawn", "Withdrawn"),
-                            ("active", "Active"),
-                            ("expired", "Expired"),
-                        ],
-                        default="submitted",
-                        max_length=12,
+                    ("model", models.CharField(blank=True, default="", max_length=64)),
+                    ("guaranteed_milli", models.PositiveIntegerField(default=0)),
+                    ("cap_milli", models.PositiveIntegerField(default=0)),
+                    ("memory_mib", models.PositiveBigIntegerField(blank=True, null=True)),
+                    ("budget_milli_hours", models.PositiveBigIntegerField(blank=True, null=True)),
+                    ("valid", django.contrib.postgres.fields.ranges.DateTimeRangeField()),
+                    ("justification", models.TextField(max_length=4000)),
+                    (
+                        "state",
+                        models.CharField(
+                            choices=[
+                                ("submitted", "Submitted"),
+                                ("approved", "Approved"),
+                                ("denied", "Denied"),
+                                ("withdrawn", "Withdrawn"),
+                                ("active", "Active"),
+                                ("expired", "Expired"),
+                            ],
+                            default="submitted",
+                            max_length=12,
+                        ),
                     ),
-                ),
-                ("created_at", models.DateTimeField()),
-                ("decided_at", models.DateTimeField(blank=True, null=True)),
-                ("answer", models.TextField(blank=True, default="", max_length=4000)),
-                ("version", models.PositiveIntegerField(default=1)),
-            ],
-        ),
-        migrations.RemoveConstraint(
-            model_name="reservation",
-            name="reservation_one_hold",
-        ),
-        migrations.AddField(
-            model_name="pool",
-            name="approve_above_milli",
-            field=models.PositiveIntegerField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="pool",
-            name="defragment",
-            field=models.CharField(choices=[("off", "Off"), ("apply", "Apply")], default="off", max_length=8),
-        ),
-        migrations.AddField(
-            model_name="pool",
-            name="half_life_hours",
-            field=models.PositiveIntegerField(default=168),
-        ),
-        migrations.AddField(
-            model_name="pool",
-            name="late_release_price",
-            field=models.BooleanField(default=False),
-        ),
-        migrations.AddField(
-            model_name="pool",
-            name="min_run_seconds",
-            field=models.PositiveIntegerField(default=600),
-        ),
-        migrations.AddField(
-            model_name="pool",
-            name="notice_seconds",
-            field=models.PositiveIntegerField(default=300),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="ahead_minutes",
-            field=models.PositiveIntegerField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="budget_milli_hours",
-            field=models.PositiveBigIntegerField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="kinds",
-            field=django.contrib.postgres.fields.ArrayField(
-                base_field=models.CharField(max_length=8), blank=True, default=list, size=None
+                    ("created_at", models.DateTimeField()),
+                    ("decided_at", models.DateTimeField(blank=True, null=True)),
+                    ("answer", models.TextField(blank=True, default="", max_length=4000)),
+                    ("version", models.PositiveIntegerField(default=1)),
+                ],
             ),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="largest_milli",
-            field=models.PositiveIntegerField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="lend_milli",
-            field=models.PositiveIntegerField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="longest_minutes",
-            field=models.PositiveIntegerField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="memory_mib",
-            field=models.PositiveBigIntegerField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="most_gpus",
-            field=models.PositiveIntegerField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="unit",
-            field=models.CharField(
-                choices=[("slots", "Slots"), ("gpu", "Gpu"), ("node", "Node")], default="slots", max_length=8
-            ),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="unit_size",
-            field=models.PositiveSmallIntegerField(default=1),
-        ),
-        migrations.AddField(
-            model_name="quotaline",
-            name="weight",
-            field=models.PositiveSmallIntegerField(default=1),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="approve_by",
-            field=models.DateTimeField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="asks_first",
-            field=models.BooleanField(default=False),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="decided_by",
-            field=models.ForeignKey(
-                blank=True,
-                null=True,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="decided_reservations",
-                to=settings.AUTH_USER_MODEL,
-            ),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="from_wait",
-            field=models.BooleanField(default=False),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="justification",
-            field=models.TextField(blank=True, default="", max_length=4000),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="partial_ok",
-            field=models.BooleanField(default=False),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="preempt_grace_s",
-            field=models.PositiveIntegerField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="preempt_signal",
-            field=models.CharField(blank=True, default="", max_length=10),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="preemptible",
-            field=models.BooleanField(default=True),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="priority",
-            field=models.PositiveSmallIntegerField(default=50),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="recall_at",
-            field=models.DateTimeField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="recall_for",
-            field=models.ForeignKey(
-                blank=True,
-                null=True,
-                on_delete=django.db.models.deletion.SET_NULL,
-                related_name="recalls",
-                to="pool.reservation",
-            ),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="retained_milli_hours",
-            field=models.PositiveIntegerField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="waiting_since",
-            field=models.DateTimeField(blank=True, null=True),
-        ),
-        migrations.AddField(
-            model_name="reservation",
-            name="window",
-            field=django.contrib.postgres.fields.ranges.DateTimeRangeField(blank=True, null=True),
-        ),
-        migrations.AddIndex(
-            model_name="reservation",
-            index=models.Index(
-                condition=models.Q(("recall_at__isnull", False)),
-                fields=["pool", "recall_at"],
-                name="reservation_recalled",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="reservation",
-            index=models.Index(
-                condition=models.Q(("state", pool.core.states.State["PENDING_APPROVAL"])),
-                fields=["pool", "approve_by"],
-                name="reservation_to_approve",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="reservation",
-            index=models.Index(
-                models.F("team"), models.F("period__endswith"), name="reservation_of_team_until"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="quotaline",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("lend_milli", None), ("lend_milli__lte", models.F("guaranteed_milli")), _connector="OR"
-                ),
-                name="quota_lends_what_it_has",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="quotaline",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("unit_size__gte", 1)), name="quota_unit_size"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="reservation",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("from_wait", False), ("state", pool.core.states.State["HELD"])),
-                fields=("booked_by",),
+            migrations.RemoveConstraint(
+                model_name="reservation",
                 name="reservation_one_hold",
             ),
-        ),
-        migrations.AddConstraint(
-            model_name="reservation",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("priority__lte", 100)), name="reservation_priority"
+            migrations.AddField(
+                model_name="pool",
+                name="approve_above_milli",
+                field=models.PositiveIntegerField(blank=True, null=True),
             ),
-        ),
-        migrations.AddConstraint(
-            model_name="reservation",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("recall_at", None), ("preemptible", True), _connector="OR"),
-                name="reservation_recalled_if_preemptible",
-            ),
-        ),
-        migrations.AddField(
-            model_name="outboxmessage",
-            name="recipient",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="messages",
-                to=settings.AUTH_USER_MODEL,
-            ),
-        ),
-        migrations.AddField(
-            model_name="outboxmessage",
-            name="reservation",
-            field=models.ForeignKey(
-                blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, to="pool.reservation"
-            ),
-        ),
-        migrations.AddField(
-            model_name="quotacomment",
-            name="author",
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL),
-        ),
-        migrations.AddField(
-            model_name="quotagrant",
-            name="pool",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.PROTECT, related_name="quota_grants", to="pool.pool"
-            ),
-        ),
-        migrations.AddField(
-            model_name="quotagrant",
-            name="team",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.PROTECT, related_name="quota_grants", to="pool.team"
-            ),
-        ),
-        migrations.AddField(
-            model_name="quotarequest",
-            name="decided_by",
-            field=models.ForeignKey(
-                blank=True,
-                null=True,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="decided_requests",
-                to=settings.AUTH_USER_MODEL,
-            ),
-        ),
-        migrations.AddField(
-            model_name="quotarequest",
-            name="pool",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.PROTECT, related_name="quota_requests", to="pool.pool"
-            ),
-        ),
-        migrations.AddField(
-            model_name="quotarequest",
-            name="renews",
-            field=models.ForeignKey(
-                blank=True,
-                null=True,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="renewed_by",
-                to="pool.quotarequest",
-            ),
-        ),
-        migrations.AddField(
-            model_name="quotarequest",
-            name="requested_by",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="quota_requests",
-                to=settings.AUTH_USER_MODEL,
-            ),
-        ),
-        migrations.AddField(
-            model_name="quotarequest",
-            name="team",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.PROTECT, related_name="quota_requests", to="pool.team"
-            ),
-        ),
-        migrations.AddField(
-            model_name="quotagrant",
-            name="request",
-            field=models.OneToOneField(
-                blank=True,
-                null=True,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="grant",
-                to="pool.quotarequest",
-            ),
-        ),
-        migrations.AddField(
-            model_name="quotacomment",
-            name="request",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.CASCADE, related_name="comments", to="pool.quotarequest"
-            ),
-        ),
-        migrations.AddField(
-            model_name="outboxmessage",
-            name="request",
-            field=models.ForeignKey(
-                blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, to="pool.quotarequest"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="quotarequest",
-            index=models.Index(fields=["team", "-created_at", "-id"], name="quota_request_team"),
-        ),
-        migrations.AddIndex(
-            model_name="quotarequest",
-            index=models.Index(
-                condition=models.Q(("state", "submitted")), fields=["created_at"], name="quota_request_open"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="quotarequest",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("valid__isempty", False)), name="quota_request_valid"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="quotarequest",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("state__in", ["submitted", "withdrawn"]),
-                    models.Q(("decided_at__isnull", False), ("decided_by__isnull", False)),
-                    _connector="OR",
+            migrations.AddField(
+                model_name="pool",
+                name="defragment",
+                field=models.CharField(
+                    choices=[("off", "Off"), ("apply", "Apply")], default="off", max_length=8
                 ),
-                name="quota_request_decided",
             ),
-        ),
-        migrations.AddIndex(
-            model_name="quotagrant",
-            index=models.Index(fields=["pool", "team"], name="quota_grant_of"),
-        ),
-        migrations.AddConstraint(
-            model_name="quotagrant",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("valid__isempty", False)), name="quota_grant_valid"
+            migrations.AddField(
+                model_name="pool",
+                name="half_life_hours",
+                field=models.PositiveIntegerField(default=168),
             ),
-        ),
-        migrations.AddConstraint(
-            model_name="quotagrant",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("guaranteed_milli__lte", models.F("cap_milli"))),
-                name="quota_grant_guaranteed_within_cap",
+            migrations.AddField(
+                model_name="pool",
+                name="late_release_price",
+                field=models.BooleanField(default=False),
             ),
-        ),
-        migrations.AddIndex(
-            model_name="outboxmessage",
-            index=models.Index(fields=["recipient", "-created_at", "-id"], name="outbox_inbox"),
-        ),
-        migrations.AddIndex(
-            model_name="outboxmessage",
-            index=models.Index(
-                condition=models.Q(("mailed_at", None)), fields=["try_at"], name="outbox_to_mail"
+            migrations.AddField(
+                model_name="pool",
+                name="min_run_seconds",
+                field=models.PositiveIntegerField(default=600),
             ),
-        ),
-        migrations.AddConstraint(
-            model_name="outboxmessage",
-            constraint=models.UniqueConstraint(fields=("recipient", "key"), name="outbox_once"),
-        ),
-        migrations.RunSQL(MARKS, MARKS_BEFORE),
-        migrations.RunSQL(FIRM, migrations.RunSQL.noop),
-    ])
+            migrations.AddField(
+                model_name="pool",
+                name="notice_seconds",
+                field=models.PositiveIntegerField(default=300),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="ahead_minutes",
+                field=models.PositiveIntegerField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="budget_milli_hours",
+                field=models.PositiveBigIntegerField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="kinds",
+                field=django.contrib.postgres.fields.ArrayField(
+                    base_field=models.CharField(max_length=8), blank=True, default=list, size=None
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="largest_milli",
+                field=models.PositiveIntegerField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="lend_milli",
+                field=models.PositiveIntegerField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="longest_minutes",
+                field=models.PositiveIntegerField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="memory_mib",
+                field=models.PositiveBigIntegerField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="most_gpus",
+                field=models.PositiveIntegerField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="unit",
+                field=models.CharField(
+                    choices=[("slots", "Slots"), ("gpu", "Gpu"), ("node", "Node")],
+                    default="slots",
+                    max_length=8,
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="unit_size",
+                field=models.PositiveSmallIntegerField(default=1),
+            ),
+            migrations.AddField(
+                model_name="quotaline",
+                name="weight",
+                field=models.PositiveSmallIntegerField(default=1),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="approve_by",
+                field=models.DateTimeField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="asks_first",
+                field=models.BooleanField(default=False),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="decided_by",
+                field=models.ForeignKey(
+                    blank=True,
+                    null=True,
+                    on_delete=django.db.models.deletion.PROTECT,
+                    related_name="decided_reservations",
+                    to=settings.AUTH_USER_MODEL,
+                ),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="from_wait",
+                field=models.BooleanField(default=False),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="justification",
+                field=models.TextField(blank=True, default="", max_length=4000),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="partial_ok",
+                field=models.BooleanField(default=False),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="preempt_grace_s",
+                field=models.PositiveIntegerField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="preempt_signal",
+                field=models.CharField(blank=True, default="", max_length=10),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="preemptible",
+                field=models.BooleanField(default=True),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="priority",
+                field=models.PositiveSmallIntegerField(default=50),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="recall_at",
+                field=models.DateTimeField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="recall_for",
+                field=models.ForeignKey(
+                    blank=True,
+                    null=True,
+                    on_delete=django.db.models.deletion.SET_NULL,
+                    related_name="recalls",
+                    to="pool.reservation",
+                ),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="retained_milli_hours",
+                field=models.PositiveIntegerField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="waiting_since",
+                field=models.DateTimeField(blank=True, null=True),
+            ),
+            migrations.AddField(
+                model_name="reservation",
+                name="window",
+                field=django.contrib.postgres.fields.ranges.DateTimeRangeField(blank=True, null=True),
+            ),
+            migrations.AddIndex(
+                model_name="reservation",
+                index=models.Index(
+                    condition=models.Q(("recall_at__isnull", False)),
+                    fields=["pool", "recall_at"],
+                    name="reservation_recalled",
+                ),
+            ),
+            migrations.AddIndex(
+                model_name="reservation",
+                index=models.Index(
+                    condition=models.Q(("state", pool.core.states.State["PENDING_APPROVAL"])),
+                    fields=["pool", "approve_by"],
+                    name="reservation_to_approve",
+                ),
+            ),
+            migrations.AddIndex(
+                model_name="reservation",
+                index=models.Index(
+                    models.F("team"), models.F("period__endswith"), name="reservation_of_team_until"
+                ),
+            ),
+            migrations.AddConstraint(
+                model_name="quotaline",
+                constraint=models.CheckConstraint(
+                    condition=models.Q(
+                        ("lend_milli", None),
+                        ("lend_milli__lte", models.F("guaranteed_milli")),
+                        _connector="OR",
+                    ),
+                    name="quota_lends_what_it_has",
+                ),
+            ),
+            migrations.AddConstraint(
+                model_name="quotaline",
+                constraint=models.CheckConstraint(
+                    condition=models.Q(("unit_size__gte", 1)), name="quota_unit_size"
+                ),
+            ),
+            migrations.AddConstraint(
+                model_name="reservation",
+                constraint=models.UniqueConstraint(
+                    condition=models.Q(("from_wait", False), ("state", pool.core.states.State["HELD"])),
+                    fields=("booked_by",),
+                    name="reservation_one_hold",
+                ),
+            ),
+            migrations.AddConstraint(
+                model_name="reservation",
+                constraint=models.CheckConstraint(
+                    condition=models.Q(("priority__lte", 100)), name="reservation_priority"
+                ),
+            ),
+            migrations.AddConstraint(
+                model_name="reservation",
+                constraint=models.CheckConstraint(
+                    condition=models.Q(("recall_at", None), ("preemptible", True), _connector="OR"),
+                    name="reservation_recalled_if_preemptible",
+                ),
+            ),
+            migrations.AddField(
+                model_name="outboxmessage",
+                name="recipient",
+                field=models.ForeignKey(
+                    on_delete=django.db.models.deletion.CASCADE,
+                    related_name="messages",
+                    to=settings.AUTH_USER_MODEL,
+                ),
+            ),
+            migrations.AddField(
+                model_name="outboxmessage",
+                name="reservation",
+                field=models.ForeignKey(
+                    blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, to="pool.reservation"
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotacomment",
+                name="author",
+                field=models.ForeignKey(
+                    on_delete=django.db.models.deletion.PROTECT, to=settings.AUTH_USER_MODEL
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotagrant",
+                name="pool",
+                field=models.ForeignKey(
+                    on_delete=django.db.models.deletion.PROTECT, related_name="quota_grants", to="pool.pool"
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotagrant",
+                name="team",
+                field=models.ForeignKey(
+                    on_delete=django.db.models.deletion.PROTECT, related_name="quota_grants", to="pool.team"
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotarequest",
+                name="decided_by",
+                field=models.ForeignKey(
+                    blank=True,
+                    null=True,
+                    on_delete=django.db.models.deletion.PROTECT,
+                    related_name="decided_requests",
+                    to=settings.AUTH_USER_MODEL,
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotarequest",
+                name="pool",
+                field=models.ForeignKey(
+                    on_delete=django.db.models.deletion.PROTECT, related_name="quota_requests", to="pool.pool"
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotarequest",
+                name="renews",
+                field=models.ForeignKey(
+                    blank=True,
+                    null=True,
+                    on_delete=django.db.models.deletion.PROTECT,
+                    related_name="renewed_by",
+                    to="pool.quotarequest",
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotarequest",
+                name="requested_by",
+                field=models.ForeignKey(
+                    on_delete=django.db.models.deletion.PROTECT,
+                    related_name="quota_requests",
+                    to=settings.AUTH_USER_MODEL,
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotarequest",
+                name="team",
+                field=models.ForeignKey(
+                    on_delete=django.db.models.deletion.PROTECT, related_name="quota_requests", to="pool.team"
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotagrant",
+                name="request",
+                field=models.OneToOneField(
+                    blank=True,
+                    null=True,
+                    on_delete=django.db.models.deletion.PROTECT,
+                    related_name="grant",
+                    to="pool.quotarequest",
+                ),
+            ),
+            migrations.AddField(
+                model_name="quotacomment",
+                name="request",
+                field=models.ForeignKey(
+                    on_delete=django.db.models.deletion.CASCADE,
+                    related_name="comments",
+                    to="pool.quotarequest",
+                ),
+            ),
+            migrations.AddField(
+                model_name="outboxmessage",
+                name="request",
+                field=models.ForeignKey(
+                    blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, to="pool.quotarequest"
+                ),
+            ),
+            migrations.AddIndex(
+                model_name="quotarequest",
+                index=models.Index(fields=["team", "-created_at", "-id"], name="quota_request_team"),
+            ),
+            migrations.AddIndex(
+                model_name="quotarequest",
+                index=models.Index(
+                    condition=models.Q(("state", "submitted")),
+                    fields=["created_at"],
+                    name="quota_request_open",
+                ),
+            ),
+            migrations.AddConstraint(
+                model_name="quotarequest",
+                constraint=models.CheckConstraint(
+                    condition=models.Q(("valid__isempty", False)), name="quota_request_valid"
+                ),
+            ),
+            migrations.AddConstraint(
+                model_name="quotarequest",
+                constraint=models.CheckConstraint(
+                    condition=models.Q(
+                        ("state__in", ["submitted", "withdrawn"]),
+                        models.Q(("decided_at__isnull", False), ("decided_by__isnull", False)),
+                        _connector="OR",
+                    ),
+                    name="quota_request_decided",
+                ),
+            ),
+            migrations.AddIndex(
+                model_name="quotagrant",
+                index=models.Index(fields=["pool", "team"], name="quota_grant_of"),
+            ),
+            migrations.AddConstraint(
+                model_name="quotagrant",
+                constraint=models.CheckConstraint(
+                    condition=models.Q(("valid__isempty", False)), name="quota_grant_valid"
+                ),
+            ),
+            migrations.AddConstraint(
+                model_name="quotagrant",
+                constraint=models.CheckConstraint(
+                    condition=models.Q(("guaranteed_milli__lte", models.F("cap_milli"))),
+                    name="quota_grant_guaranteed_within_cap",
+                ),
+            ),
+            migrations.AddIndex(
+                model_name="outboxmessage",
+                index=models.Index(fields=["recipient", "-created_at", "-id"], name="outbox_inbox"),
+            ),
+            migrations.AddIndex(
+                model_name="outboxmessage",
+                index=models.Index(
+                    condition=models.Q(("mailed_at", None)), fields=["try_at"], name="outbox_to_mail"
+                ),
+            ),
+            migrations.AddConstraint(
+                model_name="outboxmessage",
+                constraint=models.UniqueConstraint(fields=("recipient", "key"), name="outbox_once"),
+            ),
+            migrations.RunSQL(MARKS, MARKS_BEFORE),
+            migrations.RunSQL(FIRM, migrations.RunSQL.noop),
+        ]
+    )
