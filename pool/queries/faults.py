@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,14 +50,6 @@ def of_gpu(gpu: Gpu) -> list[FaultView]:
     is_open = rows.filter(cleared_at=None).order_by("since", "pk")
     closed = rows.exclude(cleared_at=None).order_by("-cleared_at", "-pk")[:CLOSED]
     return [_view(row) for row in (*is_open, *closed)]
-
-
-def open_of(gpu_ids: Collection[int]) -> dict[int, list[FaultView]]:
-    """The open faults of these GPUs, by GPU id, oldest first; without an entry there is none."""
-    found: dict[int, list[FaultView]] = defaultdict(list)
-    for row in _rows().filter(gpu__in=gpu_ids, cleared_at=None).order_by("since", "pk"):
-        found[row.gpu_id].append(_view(row))
-    return dict(found)
 
 
 def may_return(faults: Collection[FaultView]) -> bool:

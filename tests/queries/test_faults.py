@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from pool.models import Fault, Gpu, GpuState
 from pool.queries import faults
-from tests.cast import NOW, Cast, SimNode, enrol_node
+from tests.cast import NOW, Cast, SimNode
 
 HOUR = timedelta(hours=1)
 
@@ -55,11 +55,3 @@ def test_it_says_how_far_the_reset_is(node: SimNode) -> None:
     assert [f.reset for f in faults.of_gpu(gpu)] == ["done"]
     Fault.objects.filter(pk=one.pk).update(action="drain")
     assert [f.reset for f in faults.of_gpu(gpu)] == [""]
-
-
-def test_of_several_gpus_only_what_is_open_is_told(cast: Cast) -> None:
-    one, two = enrol_node(cast.main, "node-2", count=2).rows()
-    fault(one)
-    fault(two, cleared_at=NOW)
-    assert [[f.xid for f in found] for found in faults.open_of([one.pk, two.pk]).values()] == [[48]]
-    assert faults.open_of([two.pk]) == {}
