@@ -28,8 +28,7 @@ def resource(view: ReservationView, borrowed: Iterable[Loan] | None = None) -> d
     what is done about it: `action`), share_degraded, share_over, or in_use (it is to go, and a process
     still runs); before its start gpu_lost, gpu_faulty and gpu_unknown alone, and then it is placed elsewhere
     as soon as something fits; `trouble_since` when that is known, `trouble_until` when the booking fails if
-    it stays so.
-    `processes` null: not known, or not to be told to the caller.
+    it stays so. `processes` null: not known, or not to be told to the caller.
     Of one that waits `start` and `end` say only for how long it is wanted.
     `hold_until`: when it is let go, of one that is held; `approve_by`: when one lapses that nobody approved.
     `continues` is the booking whose rest this is, `continued_by` the rest of this one.
