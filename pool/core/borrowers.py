@@ -16,7 +16,7 @@ import numpy as np
 
 from pool.core.borrowing import borrowed_spans
 from pool.core.fleet import Fleet
-from pool.core.fleet_rows import Bools, Ints, instant, micros, whole_id
+from pool.core.fleet_rows import Bools, Ints, instant, micros
 from pool.core.period import Period
 from pool.core.reclaim import Borrower
 from pool.core.standing import Standing
@@ -92,11 +92,24 @@ class _Work:
         self.some = np.zeros(number, dtype=np.int64)
         self.some[self.code] = np.arange(len(self.code))
         those = np.flatnonzero(np.bincount(self.code[self.meant], minlength=number))
-        self.ids = {n: whole_id(self.uses.reservation[self.some[n]]) for n in those.tolist()}
-        rows = self.uses.row[self.some[those]]
-        told = fleet.on.field("priority", rows).tolist()
-        self.priority = dict(zip(those.tolist(), told, strict=True))
+        its = self.some[those]
+        raw, numbers = self.uses.reservation[its].astype(">i8").tobytes(), those.tolist()
+        self.ids = {n: UUID(bytes=raw[16 * at : 16 * at + 16]) for at, n in enumerate(numbers)}
+        self.facts = self._facts(numbers, its)
         self.over = _over_share(standing, milli)
+
+    def _facts(self, numbers: Sequence[int], its: Ints) -> dict[int, tuple[int, ...]]:
+        """Of each: team, since when and of when it is, priority, what of it is borrowed, and all of it."""
+        uses = self.uses
+        columns = (
+            uses.team[its],
+            uses.since[its],
+            uses.created[its],
+            self.on.field("priority", uses.row[its]),
+            self.borrowed[numbers],
+            self.charge[numbers],
+        )
+        return dict(zip(numbers, zip(*(one.tolist() for one in columns), strict=True), strict=True))
 
     def stays(self, spared: Collection[UUID]) -> list[list[int]]:
         """The reservations that are meant, with those that go on in their place."""
@@ -113,8 +126,7 @@ class _Work:
         together: dict[int, list[int]] = defaultdict(list)
         for n in root:
             together[found(n)].append(n)
-        begin = self.uses.since[self.some]
-        return [sorted(links, key=lambda n: int(begin[n])) for links in together.values()]
+        return [sorted(links, key=lambda n: self.facts[n][1]) for links in together.values()]
 
     def _links(self, which: Ints) -> list[tuple[int, int]]:
         """Pairs of reservations of which one goes on, in the same place, where the other ends."""
@@ -128,17 +140,17 @@ class _Work:
 
     def borrower(self, links: Sequence[int]) -> Borrower:
         """Its priority and age are the newest link's."""
-        first, last = self.some[links[0]], self.some[links[-1]]
-        since, team = int(self.uses.since[first]), int(self.uses.team[last])
-        created = instant(int(self.uses.created[last]))
+        since = self.facts[links[0]][1]
+        team, _, made, priority, _, _ = self.facts[links[-1]]
+        created = instant(made)
         assert created is not None
         return Borrower(
             links=tuple(self.ids[n] for n in links),
             team=team,
-            borrowed_milli=int(self.borrowed[list(links)].sum()),
-            charge_milli=int(self.charge[list(links)].sum()),
+            borrowed_milli=sum(self.facts[n][4] for n in links),
+            charge_milli=sum(self.facts[n][5] for n in links),
             over_share=self.over.get(team, 0.0),
-            priority=self.priority[links[-1]],
+            priority=priority,
             created=created,
             started=instant(since) if since <= self.now else None,
         )
@@ -157,7 +169,9 @@ def _over_share(standing: Standing, milli: Ints) -> dict[int, float]:
     """What each team borrows, divided by its weight."""
     charter, teams = standing.charter, standing.uses.team
     weight = {team: int(charter.weights[row]) for team, row in charter.row.items()}
+    some = np.flatnonzero(milli)
+    known, which = np.unique(teams[some], return_inverse=True)
+    total = np.bincount(which, milli[some], len(known)).tolist()
     return {
-        team: float(milli[teams == team].sum()) / max(1, weight.get(team, 1))
-        for team in np.unique(teams[milli > 0]).tolist()
+        team: amount / max(1, weight.get(team, 1)) for team, amount in zip(known.tolist(), total, strict=True)
     }

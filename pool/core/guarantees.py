@@ -77,8 +77,8 @@ class Guarantees:
         return bool((lacking(self._with(mine), self._need) <= self._lacking).all())
 
     def lack(self) -> bool:
-        """Whether some of the claims have no place at some instant, as it is."""
-        if not len(self.claims.milli):
+        """Whether some of the claims have no place at some instant, as it is; never where no GPU is."""
+        if not len(self.claims.milli) or not len(self.fleet.id):
             return False
         if not lacking(self._ground.worst(self._stays.worst), self._worst_need)[0]:
             return False

@@ -27,7 +27,7 @@ from pool.queries import snapshot
 from pool.queries.snapshot import Snapshot
 from pool.services import grants, idempotency, locks, plans, reclaim, room, spending, thresholds, wishes
 from pool.services.idempotency import Claim
-from pool.services.plans import NoRoom, Plan
+from pool.services.plans import Kept, NoRoom, Plan
 from pool.services.reclaim import Recalled
 from pool.services.wishes import Asked, Wish
 
@@ -95,6 +95,15 @@ def grant(asked: Asked, claim: Claim | None) -> Reservation:
 
 
 def _granted(wish: Wish, claim: Claim | None) -> Reservation:
+    """Where nobody can be taken back who borrows, what is guaranteed is given of what others keep."""
+    sparing = replace(wish, wanted=replace(wish.wanted, spares=wish.hold_until is None))
+    try:
+        return _given(sparing, claim)
+    except Kept:
+        return _given(wish, claim)
+
+
+def _given(wish: Wish, claim: Claim | None) -> Reservation:
     for last in (False, False, True):
         try:
             with _turn(wish.pool.pk):
@@ -108,6 +117,8 @@ def _granted(wish: Wish, claim: Claim | None) -> Reservation:
         if made is not None:
             return made
         break
+    if isinstance(refused, Kept):
+        raise refused
     # Nobody waits while it is found out what would fit instead, and when.
     # What could be taken back was thought about above, but for a hold, which takes nothing back itself.
     hold = wish.hold_until is not None

@@ -17,6 +17,7 @@ import numpy as np
 from pool.core import placement, promises
 from pool.core.errors import Code, Refusal
 from pool.core.fleet import Bools
+from pool.core.keeping import takes_kept
 from pool.core.period import Period
 from pool.core.placement import NO_COST, Candidate, Pick, Why
 from pool.core.quota_uses import memory_mib
@@ -31,6 +32,10 @@ class NoRoom(Exception):
     def __init__(self, snap: Snapshot) -> None:
         super().__init__("no room")
         self.snap = snap
+
+
+class Kept(NoRoom):
+    """There is room, but others keep it for themselves while some still borrow what the asker lends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,8 @@ class Wanted:
     firm: bool = False
     #: When it was booked: of two alike the older one lies within the guarantee. None: now.
     created: datetime | None = None
+    #: Within its guarantee it takes nothing that others keep while some borrow: `Kept` instead.
+    spares: bool = False
 
     @property
     def reading(self) -> Period:
@@ -83,7 +90,7 @@ def choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
     """The plans that fit, are within quota, and leave others what they are guaranteed; at least one.
 
     Best first, and before those the ones that stay free until the wished time, if there are any. Raises
-    `NoRoom`, or QUOTA_EXCEEDED for the best plan when quota forbids all.
+    `NoRoom` (or `Kept`), or QUOTA_EXCEEDED for the best plan when quota forbids all.
     """
     if wanted.free_until is not None:
         with suppress(NoRoom, Refusal):
@@ -107,7 +114,7 @@ def _choose(snap: Snapshot, wanted: Wanted) -> list[Plan]:
         if within:
             legal, barred = _leaving_guarantees(snap, wanted, within)
             if legal:
-                return legal
+                return _leaving_kept(snap, wanted, legal)
             if snap.barred is not None:
                 raise refused or NoRoom(snap)
             snap = replace(snap, barred=barred)
@@ -141,6 +148,25 @@ def _leaving_guarantees(
     if snap.fleet is not snap.whole:
         kept = kept[[snap.whole.places[pk] for pk in snap.fleet.id.tolist()]]
     return [], kept
+
+
+def _leaving_kept(snap: Snapshot, wanted: Wanted, plans: list[Plan]) -> list[Plan]:
+    """Those that take nothing of what others keep while some borrow (core.keeping); of what borrows all."""
+    if not wanted.spares:
+        return plans
+    assert wanted.team_id is not None
+    known: dict[frozenset[tuple[str, int]], bool] = {}
+    left = []
+    for plan in plans:
+        used = charges(plan.picks)
+        key = frozenset(used.items())
+        if not plan.borrowed and key not in known:
+            known[key] = takes_kept(snap.standing, wanted.team_id, used, wanted.period)
+        if plan.borrowed or not known[key]:
+            left.append(plan)
+    if not left:
+        raise Kept(snap)
+    return left
 
 
 def _answers(snap: Snapshot, found: Sequence[Plan], wanted: Wanted) -> list[Borrowed | Refusal]:

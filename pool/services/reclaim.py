@@ -22,6 +22,7 @@ from pool.core import astray, promises, reclaim
 from pool.core.borrowers import borrowers
 from pool.core.errors import Refusal
 from pool.core.fleet import Fleet
+from pool.core.keeping import takes_kept
 from pool.core.period import Period
 from pool.core.placement import SWITCH, Candidate
 from pool.core.quota_uses import Uses
@@ -178,7 +179,9 @@ class _Look:
         now = self.snap.now
         booking = Booking(asked.team_id, charges, asked.klass, asked.period, now, asked.firm)
         try:
-            return not check(standing, booking)
+            if check(standing, booking):
+                return False
+            return not (asked.spares and takes_kept(standing, asked.team_id, charges, asked.period))
         except Refusal:
             return False
 

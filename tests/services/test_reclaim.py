@@ -11,7 +11,7 @@ from pool.core.errors import Code
 from pool.core.shapes import Ask, Class, GpuAsk, MigAsk
 from pool.core.states import HOLDING
 from pool.core.terms import Terms
-from pool.models import Allocation, Event, Gpu, OutboxMessage, Pool, QuotaLine, Reservation
+from pool.models import Allocation, Event, Gpu, OutboxMessage, Pool, QuotaLine, Reservation, Team
 from pool.services import explanations, lanes, reservations
 from portal import explainwords, noticewords
 from tests.scene import H100, NOON, WHOLE, Scene, add_node, hours, make_scene, refused, settle
@@ -295,3 +295,26 @@ def test_who_is_inside_in_anothers_place_goes_last_of_all_and_gets_as_much_elsew
     assert rest.state in HOLDING
     (place,) = Allocation.objects.filter(reservation=rest)
     assert place.gpu_id == Allocation.objects.get(reservation=others[0]).gpu_id
+
+
+def keeping(scene: Scene) -> list[Reservation]:
+    """Two GPUs more, of which audio keeps one; vision borrows three."""
+    add_node(scene.pool, "dgx-02", mig_gpus=0, whole_gpus=2)
+    audio = Team.objects.create(name="audio")
+    its = {"guaranteed_milli": 1000, "cap_milli": 4000, "lend_milli": 0, "unit": "gpu"}
+    QuotaLine.objects.create(team=audio, pool=scene.pool, **its)
+    return [scene.book(WHOLE, duration=hours(4)) for _ in range(3)]
+
+
+def test_who_lends_waits_for_a_recall_and_takes_nothing_of_what_another_keeps(scene: Scene) -> None:
+    victims = keeping(scene)
+    mine = speech(scene)
+    assert (mine.state_reason, mine.period.lower) == ("reclaiming", SOON)
+    assert [bool(now_is(row).recall_at) for row in victims].count(True) == 1
+
+
+def test_where_nobody_can_be_taken_back_what_is_guaranteed_is_given_all_the_same(scene: Scene) -> None:
+    keeping(scene)
+    Reservation.objects.update(state="ending")
+    mine = speech(scene)
+    assert (mine.state, mine.period.lower) == ("starting", NOON)
