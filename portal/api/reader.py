@@ -69,6 +69,12 @@ class Reader:
             self.errors += refused.errors
             return None
 
+    def duration(self) -> timedelta | None:
+        """The field `duration`, which has to be there; None where it is missing or wrong."""
+        if self.body.get("duration") is None:
+            self.missing("duration")
+        return self.parsed("duration", parse_duration)
+
     def end_or_duration(self) -> Extension:
         given = [name for name in EXTENSION if self.body.get(name) is not None]
         if len(given) != 1:

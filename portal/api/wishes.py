@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
-from pool.core.period import parse_duration, parse_instant
+from pool.core.period import parse_instant
 from pool.core.shapes import Ask, Class
 from pool.core.terms import Terms
 from portal.api.reader import EXTENSION, Extension
@@ -153,9 +153,7 @@ def waiting(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
         partial_ok=read.boolean("partial_ok") or False,
         asks_first=read.boolean("asks_first") or False,
     )
-    if body.get("duration") is None:
-        read.missing("duration")
-    duration = read.parsed("duration", parse_duration)
+    duration = read.duration()
     read.done()
     return found(booking=wish(end=None, duration=duration, free_until=None))
 
@@ -163,9 +161,7 @@ def waiting(body: Mapping[str, Any], reported_names: Callable[[], Collection[str
 def seeking(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] = frozenset) -> Seeking:
     """The body of POST /offers; raises as `booking` does."""
     read = Reader(body, OFFERS)
-    duration = read.parsed("duration", parse_duration)
-    if body.get("duration") is None:
-        read.missing("duration")
+    duration = read.duration()
     klass = read.klass()
     ask = read.ask(klass, reported_names)
     wish = partial(
@@ -219,9 +215,7 @@ def adoption(body: Mapping[str, Any]) -> Adoption:
 def room(body: Mapping[str, Any], reported_names: Callable[[], Collection[str]] = frozenset) -> Room:
     """The body of POST /pools/<name>/room; raises as `booking` does."""
     read = Reader(body, ROOM)
-    duration = read.parsed("duration", parse_duration)
-    if body.get("duration") is None:
-        read.missing("duration")
+    duration = read.duration()
     klass = read.klass()
     ask = read.ask(klass, reported_names)
     wish = partial(
