@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _INSTANT = timedelta(microseconds=1)
 #: Words of the line (waitline.Left) that say that somebody else comes first.
 _BEHIND = frozenset({"behind", "strict"})
-#: Of these it is told whether they may be taken back; of what is on its way or over, what happened.
-_GRANTED = frozenset({State.HELD, State.SCHEDULED, State.ACTIVE, State.PAUSED})
+#: Of these it is told whether they may be taken back; of what ends or is over, what happened.
+_GRANTED = frozenset({State.HELD, State.SCHEDULED, State.STARTING, State.ACTIVE, State.PAUSED})
 
 
 class Rule(StrEnum):
