@@ -21,8 +21,10 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 @pytest.fixture
-def scene() -> Scene:
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     """Two whole GPUs, of which nothing is guaranteed to anybody."""
+    # However slow the machine is: each run of the lane thinks.
+    monkeypatch.setattr(giving, "LONG", 1000.0)
     made = make_scene(guaranteed=0)
     add_node(made.pool, "a", mig_gpus=0, whole_gpus=2)
     return made

@@ -8,7 +8,7 @@ import pytest
 
 from pool.core.errors import Code
 from pool.models import Allocation, Gpu, OutboxMessage, Pool, Reservation
-from pool.services import lanes, reservations
+from pool.services import giving, lanes, reservations
 from tests.scene import NOON, WHOLE, Scene, add_node, hours, make_scene, refused, settle
 from tests.services.test_waitlist import gpus, join
 
@@ -18,8 +18,10 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 @pytest.fixture
-def scene() -> Scene:
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     """One whole GPU."""
+    # However slow the machine is: each run of the lane thinks.
+    monkeypatch.setattr(giving, "LONG", 1000.0)
     made = make_scene()
     add_node(made.pool, "a", mig_gpus=0, whole_gpus=1)
     return made
