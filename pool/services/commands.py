@@ -36,6 +36,17 @@ MOST_WAIT = timedelta(minutes=10)
 #: The agent did not try: it had not heard yet that it may. Sent again at once.
 NOT_TRIED = frozenset({"observe", "frozen"})
 
+#: What a layout tells of an allocation: rows are wide, and here many are read under the pool's lock.
+_HELD = (
+    *("gpu", "kind", "profile", "profile_id", "span", "adopted"),
+    *("share_memory_mib", "share_compute_pct", "share_limit_pct"),
+    *(
+        f"reservation__{name}"
+        for name in ("ask", "klass", "imex_channel", "recall_at", "preempt_signal", "preempt_grace_s")
+    ),
+    *("reservation__team__name", "reservation__team__posix_name", "reservation__owner__posix_name"),
+)
+
 
 def issue(gpus: Iterable[Gpu], now: datetime) -> list[Command]:
     """Command each GPU whose wanted layout has changed; the rest is left alone.
@@ -94,7 +105,7 @@ def layouts(gpus: Collection[Gpu], now: datetime) -> dict[int, wire.Layout]:
         reservation__state__in=(State.STARTING, State.ACTIVE),
     )
     held: dict[int, list[wire.Held]] = defaultdict(list)
-    whole = rows.select_related("reservation__team", "reservation__owner")
+    whole = rows.select_related("reservation__team", "reservation__owner").only(*_HELD)
     for row in whole.order_by("span", "id"):
         held[row.gpu_id].append(_held(row, now))
     several = _several_users(gpus)

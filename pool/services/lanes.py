@@ -27,7 +27,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from pool.core.errors import Code, Refusal
 from pool.core.states import Reason, State
-from pool.models import Allocation, Lane, Pool, Reservation, SetAside
+from pool.models import Allocation, Lane, Pool, Reservation
 from pool.queries import clock
 from pool.services import (
     broker,
@@ -51,6 +51,7 @@ from pool.services import (
     turns,
     waiting,
 )
+from pool.services.batches import Aside, Pace
 
 log = logging.getLogger(__name__)
 
@@ -58,15 +59,8 @@ log = logging.getLogger(__name__)
 LEASE = timedelta(seconds=20)
 #: One run of a lane ends itself before its lease does.
 RUN_SECONDS = 10.0
-BATCH = 500
-FIRST_BATCH = 40
-LEAST_BATCH = 20
-HOLD_SECONDS = 0.08
 #: Bookings that are yet to start have time: fewer of them a run.
 DISPLACED = 4
-#: A row that was set aside is tried again after this, doubled each time, at most an hour.
-RETRY = timedelta(seconds=30)
-MOST_RETRY = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,79 +158,32 @@ def _holder() -> str:
     return f"{socket.gethostname()[:40]}:{os.getpid()}:{threading.get_ident()}"
 
 
-class _Pace:
-    """How many rows a batch takes, so that the pool's lock is held for some 80 ms at most."""
-
-    def __init__(self) -> None:
-        self.size = min(FIRST_BATCH, BATCH)
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        took = max(time.monotonic() - began, 0.001)
-        self.size = int(min(BATCH, max(LEAST_BATCH, self.size * HOLD_SECONDS / took)))
-
-
-class _Aside:
-    """Rows of a lane that broke their batch: hidden until they are tried again."""
-
-    def __init__(self, lane: str) -> None:
-        self.lane = lane
-        now = clock.real_now()
-        rows = dict(SetAside.objects.filter(lane=lane).values_list("subject", "retry_at"))
-        self.known = set(rows)
-        self.hidden = [UUID(subject) for subject, at in rows.items() if at > now]
-
-    def put(self, pk: UUID, error: Exception) -> None:
-        log.error("lane.set_aside", exc_info=error, extra={"lane": self.lane, "subject": str(pk)})
-        now = clock.real_now()
-        text = f"{type(error).__name__}: {error}".replace("\0", "")[:300]
-        row, new = SetAside.objects.get_or_create(
-            lane=self.lane,
-            subject=str(pk),
-            defaults={"error": text, "at": now, "retry_at": now + RETRY},
-        )
-        if not new:
-            row.error, row.retry_at = text, now + min(RETRY * 2 ** min(row.tries, 10), MOST_RETRY)
-            row.tries += 1
-            row.save()
-        self.hidden.append(pk)
-
-    def clear(self, ids: Collection[UUID]) -> None:
-        done = self.known & {str(pk) for pk in ids}
-        if done:
-            SetAside.objects.filter(lane=self.lane, subject__in=done).delete()
-
-
 # --- The due lane -------------------------------------------------------------
 
 
 def _sweep_pool(pool_id: int, now: datetime, until: float) -> Swept:
     """Lapsed holds and ends first, then starts, in batches; then what hardware failed, and what waits."""
-    aside = _Aside("due")
+    aside = Aside("due")
     done = Swept()
     for select in (_lapsed, thresholds.undecided, recalls.due, _over, _to_start):
-        pace = _Pace()
+        pace = Pace()
         while time.monotonic() < until:
             rows = select(pool_id, now).exclude(pk__in=aside.hidden)
             ids = list(rows.values_list("pk", flat=True)[: pace.size])
             if not ids:
                 break
-            with pace.measured():
-                done += _batch(pool_id, ids, now, aside, select)
+            done += _Batch(pool_id, now, aside, pace, select).sweep(ids)
     # What waits goes on waiting after its look, so the list is read once.
     left = _to_look_at(pool_id, now, aside)
-    pace = _Pace()
+    pace = Pace()
     while left and time.monotonic() < until:
         ids, left = left[: pace.size], left[pace.size :]
-        with pace.measured():
-            done += _batch(pool_id, ids, now, aside, None)
+        done += _Batch(pool_id, now, aside, pace, None).sweep(ids)
     given = giving.serve(pool_id=pool_id, now=now, hidden=aside.hidden, aside=aside.put)
     return done + Swept(started=given)
 
 
-def _to_look_at(pool_id: int, now: datetime, aside: _Aside) -> list[UUID]:
+def _to_look_at(pool_id: int, now: datetime, aside: Aside) -> list[UUID]:
     """Failed, stranded and displaced by hardware; starts in whose way something is, or a mode to change.
 
     Placing anew is slow, so of each kind only some have their turn.
@@ -264,7 +211,9 @@ def _lapsed(pool_id: int, now: datetime) -> QuerySet[Reservation]:
 
 def _over(pool_id: int, now: datetime) -> QuerySet[Reservation]:
     rows = Reservation.objects.filter(pool=pool_id, period__endswith__lte=now)
-    return rows.filter(state__in=(State.SCHEDULED, State.STARTING, State.ACTIVE)).order_by("period__endswith")
+    return rows.filter(state__in=(State.SCHEDULED, State.STARTING, State.ACTIVE)).order_by(
+        "period__endswith", "pk"
+    )
 
 
 def _to_start(pool_id: int, now: datetime) -> QuerySet[Reservation]:
@@ -284,33 +233,54 @@ def _waiting(pool_id: int, now: datetime) -> QuerySet[Reservation]:
 Select = Callable[[int, datetime], QuerySet[Reservation]]
 
 
-def _batch(
-    pool_id: int,
-    ids: list[UUID],
-    now: datetime,
-    aside: _Aside,
-    of: Select | None,
-    *,
-    alone: bool = False,
-) -> Swept:
-    """`of`: what these came from (None: several). `alone`: without what starts where these end."""
-    try:
-        done = _sweep(pool_id=pool_id, ids=ids, now=now, of=of, alone=alone)
-    except Exception as error:
-        if _passes(error):
-            raise
-        broke = error
-    else:
-        aside.clear(ids)
-        return done
-    # Not where it was caught: each error would carry all those before it.
-    if len(ids) > 1:
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Rows that came from `of` (None: several), swept together as far as none of them breaks it."""
+
+    pool_id: int
+    now: datetime
+    aside: Aside
+    pace: Pace
+    of: Select | None
+
+    def sweep(self, ids: Collection[UUID]) -> Swept:
+        """Suspects each alone, after the rest."""
+        bad = [pk for pk in ids if pk in self.aside.suspects]
+        good = [pk for pk in ids if pk not in self.aside.suspects]
+        done = self._try(good) if good else Swept()
+        return sum((self._try([pk], alone=True) for pk in bad), done)
+
+    def _try(self, ids: list[UUID], *, alone: bool = False) -> Swept:
+        """`alone`: without what starts where these end."""
+        began = time.monotonic()
+        try:
+            done = self._once(ids, alone=alone)
+        except Exception as error:
+            if _passes(error):
+                raise
+            broke = error
+        else:
+            self.pace.learn(len(ids), time.monotonic() - began)
+            self.aside.clear(ids)
+            return done
+        # Not where it was caught: each error would carry all those before it.
+        return self._after(broke, ids, alone=alone)
+
+    def _once(self, ids: list[UUID], *, alone: bool) -> Swept:
+        without = {*self.aside.hidden, *self.aside.suspects}.difference(ids)
+        return _sweep(pool_id=self.pool_id, ids=ids, now=self.now, of=self.of, alone=alone, without=without)
+
+    def _after(self, broke: Exception, ids: list[UUID], *, alone: bool) -> Swept:
+        """Those that are to blame by themselves, where it is known who; else each half."""
+        if alone:
+            self.aside.put(ids[0], broke)
+            return Swept(set_aside=1)
+        if self.aside.suspect(broke, pool_id=self.pool_id):
+            return self.sweep(ids)
+        if len(ids) == 1:
+            return self._try(ids, alone=True)
         half = len(ids) // 2
-        return sum((_batch(pool_id, part, now, aside, of) for part in (ids[:half], ids[half:])), Swept())
-    if not alone:
-        return _batch(pool_id, ids, now, aside, of, alone=True)
-    aside.put(ids[0], broke)
-    return Swept(set_aside=1)
+        return self.sweep(ids[:half]) + self.sweep(ids[half:])
 
 
 def _passes(error: Exception) -> bool:
@@ -340,6 +310,7 @@ class _Due:
     ids: Collection[UUID]
     now: datetime
     of: Select | None
+    without: Collection[UUID]
 
     def rows(self, select: Select) -> list[Reservation]:
         if self.of not in (None, select):
@@ -348,13 +319,22 @@ class _Due:
 
 
 @locks.use_case
-def _sweep(*, pool_id: int, ids: Collection[UUID], now: datetime, of: Select | None, alone: bool) -> Swept:
+def _sweep(
+    *,
+    pool_id: int,
+    ids: Collection[UUID],
+    now: datetime,
+    of: Select | None,
+    alone: bool,
+    without: Collection[UUID],
+) -> Swept:
     """Do what is due for these rows as they are under the lock, and command each GPU once.
 
     A start on a GPU where something ends comes in the same transaction: the
-    wanted layout goes from one stay to the next without a gap; not so `alone`.
+    wanted layout goes from one stay to the next without a gap; not so `alone`,
+    nor those in `without`.
     """
-    pool, due = locks.pool(pool_id), _Due(pool_id, ids, now, of)
+    pool, due = locks.pool(pool_id), _Due(pool_id, ids, now, of, without)
     lapsed = due.rows(_lapsed)
     reservations.lapse([row for row in lapsed if not row.from_wait], Reason.HOLD_LAPSED, now=now)
     turns.lapse_offers([row for row in lapsed if row.from_wait], now=now)
@@ -395,5 +375,5 @@ def _to_begin(due: _Due, touched: Collection[int]) -> list[Reservation]:
         return []
     theirs = Q(pk__in=due.ids)
     if touched:
-        theirs |= Q(allocations__gpu__in=touched)
+        theirs |= Q(allocations__gpu__in=touched) & ~Q(pk__in=due.without)
     return list(_to_start(due.pool_id, due.now).filter(theirs).distinct())

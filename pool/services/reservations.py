@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from django.db.models import Case, DateTimeField, F, Func, QuerySet, Value, When
+from django.db.models import Case, DateTimeField, Func, QuerySet, Value, When
 from django.db.models.functions import Greatest, Lower
 
 from pool.core import budget, states
@@ -22,7 +22,7 @@ from pool.core.roles import Action, TeamRole
 from pool.core.states import HOLDING, TERMINAL, Reason, State
 from pool.models import Allocation, Reservation
 from pool.queries import access, teams
-from pool.services import commands, events, idempotency, locks
+from pool.services import commands, events, idempotency, locks, suspects
 from pool.services.booking import book as book
 from pool.services.extension import extend as extend
 from pool.services.holds import confirm as confirm
@@ -133,6 +133,8 @@ def _by_whom(actor: User, row: Reservation, lead: Reason) -> Reason:
 
 def begin(rows: Sequence[Reservation], reason: Reason, *, now: datetime) -> set[int]:
     """Their start has come and nothing is in the way: want their slices. The GPUs to be commanded."""
+    if not rows:
+        return set()
     _move([row for row in rows if row.state in NOT_BEGUN], State.STARTING, reason, now=now)
     note(rows, reason, now=now)
     slices = Allocation.objects.filter(reservation__in=rows, holds=True)
@@ -300,7 +302,7 @@ def _write(
     if not rows:
         return
     before = [_state(row) for row in rows]
-    Reservation.objects.filter(pk__in=[row.pk for row in rows]).update(version=F("version") + 1, **values)
+    suspects.update([row.pk for row in rows], values)
     for row in rows:
         row.version += 1
         for name, value in values.items():

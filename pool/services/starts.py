@@ -49,8 +49,12 @@ _OCCUPIED = frozenset({Reason.BLOCKED, Reason.WAITING_FOR_CLEANUP})
 #: A freeze keeps bookings where they are. Of allocations.
 FROZEN = Q(gpu__frozen=True) | Q(gpu__node__frozen=True) | Q(gpu__node__agent_frozen=True)
 
-#: Ranges of time are slow to read, and nothing here needs those of other rows.
-_TIMES = ("period", "blocked", "reservation__period")
+#: What is asked here of what is on a GPU: rows are wide, and ranges of time are slow to read.
+_READ = (
+    *("gpu", "kind", "profile", "profile_id", "span", "wanted_at"),
+    *("share_memory_mib", "share_compute_pct", "share_limit_pct", "mps_user"),
+    *("reservation", "reservation__state", "reservation__ask", "reservation__team", "reservation__owner"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ def start(pool: Pool, rows: Sequence[Reservation], now: datetime, *, moves: int 
     `moves` of them are placed elsewhere. Returns the ids of the GPUs whose
     wanted layout has changed.
     """
+    if not rows:
+        return set()
     slices = _slices(rows)
     places = _places(pool, {one.gpu_id for mine in slices.values() for one in mine}, now)
     reasons = {row.pk: Reason.FROZEN if pool.frozen else _in_the_way(slices[row.pk], places) for row in rows}
@@ -157,8 +163,10 @@ def waiting_on(gpu_ids: Collection[int]) -> list[Reservation]:
 
 def _slices(rows: Sequence[Reservation]) -> dict[UUID, list[Allocation]]:
     found: dict[UUID, list[Allocation]] = defaultdict(list)
+    if not rows:
+        return found
     held = Allocation.objects.filter(reservation__in=rows, holds=True).select_related("reservation")
-    for one in held.defer(*_TIMES):
+    for one in held.only(*_READ):
         found[one.reservation_id].append(one)
     return found
 
@@ -169,7 +177,7 @@ def _places(pool: Pool, gpu_ids: set[int], now: datetime) -> dict[int, _Place]:
     # Of shares also those that are to start: what is in the way is found by adding up.
     due = Q(wanted_at__isnull=False) | Q(kind=Allocation.Kind.SHARE, blocked__startswith__lte=now)
     held = Allocation.objects.filter(due, gpu__in=gpu_ids, holds=True)
-    for one in held.select_related("reservation").defer(*_TIMES):
+    for one in held.select_related("reservation").only(*_READ):
         there[one.gpu_id].append(one)
     return {gpu_id: _Place(view, there[gpu_id]) for gpu_id, view in views.items()}
 

@@ -13,7 +13,7 @@ from pool.core.errors import Code, Refusal
 from pool.core.shapes import MigAsk
 from pool.models import Allocation, Command, Event, Gpu, Lane, Node, Pool, Reservation, SetAside
 from pool.queries import clock
-from pool.services import lanes, locks, reservations
+from pool.services import batches, lanes, locks, reservations
 from pool.services.lanes import Swept
 from tests.scene import NOON, Scene, add_node, hours, make_scene, settle
 
@@ -89,7 +89,7 @@ def test_at_one_instant_ends_come_before_starts_in_one_command(scene: Scene) -> 
 
 
 def test_the_next_stay_comes_along_however_small_the_batch(scene: Scene, monkeypatch: Any) -> None:
-    monkeypatch.setattr(lanes, "BATCH", 1)
+    monkeypatch.setattr(batches, "BATCH", 1)
     scene.book(FULL)
     settle(scene.pool, Gpu.objects.get())
     scene.book(FULL, start=NOON + hours(1))
@@ -129,8 +129,8 @@ def test_what_waits_is_looked_at_again_and_starts(scene: Scene) -> None:
 
 
 def test_what_waits_behind_many_others_gets_its_look_in_the_same_run(scene: Scene, monkeypatch: Any) -> None:
-    monkeypatch.setattr(lanes, "BATCH", 2)
-    monkeypatch.setattr(lanes, "LEAST_BATCH", 2)
+    monkeypatch.setattr(batches, "BATCH", 2)
+    monkeypatch.setattr(batches, "LEAST_BATCH", 2)
     add_node(scene.pool, "frozen")
     for _ in range(5):
         scene.book(start=NOON + hours(1))
@@ -258,7 +258,7 @@ def test_what_was_set_aside_is_left_alone_until_its_time_and_waits_longer_each_t
     assert lanes.due(now=NOON + hours(1)) == Swept(set_aside=1)
     row = SetAside.objects.get()
     assert row.tries == 2
-    assert row.retry_at > clock.real_now() + lanes.RETRY
+    assert row.retry_at > clock.real_now() + batches.RETRY
 
 
 def test_what_was_set_aside_and_works_now_is_forgotten(scene: Scene, monkeypatch: Any) -> None:
