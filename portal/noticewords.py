@@ -17,8 +17,8 @@ from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.formats import date_format
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext
+from django.utils.translation import gettext, pgettext
+from django.utils.translation import gettext_lazy as _
 
 from pool.core.calendar import zone as zone_named
 from pool.core.errors import Refusal
@@ -50,131 +50,129 @@ class Said:
     acts: tuple[str, ...]
 
 
-_L = gettext_lazy
-
 KINDS: Mapping[str, Kind] = {
     "ends_soon": Kind(
-        _L("It ends soon: %(what)s"),
-        (_L("%(what)s ends %(end)s. Extend it if you need it for longer, or give it back if you do not."),),
+        _("It ends soon: %(what)s"),
+        (_("%(what)s ends %(end)s. Extend it if you need it for longer, or give it back if you do not."),),
         "warn",
         ("extend", "release"),
     ),
     "started_late": Kind(
-        _L("It started late: %(what)s"),
+        _("It started late: %(what)s"),
         (
-            _L("%(what)s was to start %(planned)s and started %(start)s."),
-            _L("%(what)s started later than it was booked for."),
+            _("%(what)s was to start %(planned)s and started %(start)s."),
+            _("%(what)s started later than it was booked for."),
         ),
         "info",
         ("extend", "release"),
     ),
     "evicted": Kind(
-        _L("It is taken back: %(what)s"),
+        _("It is taken back: %(what)s"),
         (
-            _L(
+            _(
                 "%(what)s ends %(recall_at)s: its %(inside_gpu)s GPU lie within what %(team)s is guaranteed, "
-                "but where alone another team finds what it is guaranteed. Save your work before. The rest of "
-                "its time waits at the head of the wait list, and gets as much in another place."
+                "but where alone another team finds what it is guaranteed. Save your work before. The rest "
+                "of its time waits at the head of the wait list, and gets as much in another place."
             ),
-            _L(
+            _(
                 "%(what)s ends %(recall_at)s: it was borrowed, and %(for_team)s needs what it is guaranteed. "
                 "Save your work before. The rest of its time waits at the head of the wait list."
             ),
-            _L(
+            _(
                 "%(what)s ends %(recall_at)s: it was borrowed, and a team needs what it is guaranteed. "
                 "Save your work before. The rest of its time waits at the head of the wait list."
             ),
-            _L("%(what)s is taken back. The rest of its time waits at the head of the wait list."),
+            _("%(what)s is taken back. The rest of its time waits at the head of the wait list."),
         ),
         "bad",
         ("release",),
     ),
     "returned": Kind(
-        _L("It stays: %(what)s"),
-        (_L("%(what)s is not taken back after all: what was to have its place does not need it any more."),),
+        _("It stays: %(what)s"),
+        (_("%(what)s is not taken back after all: what was to have its place does not need it any more."),),
         "good",
     ),
     "offered": Kind(
-        _L("It is offered to you: %(what)s"),
+        _("It is offered to you: %(what)s"),
         (
-            _L("%(what)s is free and kept for you until %(hold_until)s. Accept it, or it goes to the next."),
-            _L("%(what)s is free and kept for you. Accept it, or it goes to the next."),
+            _("%(what)s is free and kept for you until %(hold_until)s. Accept it, or it goes to the next."),
+            _("%(what)s is free and kept for you. Accept it, or it goes to the next."),
         ),
         "good",
         ("accept", "release"),
     ),
     "offer_lapsed": Kind(
-        _L("The offer has lapsed: %(what)s"),
-        (_L("%(what)s was kept for you, and nobody accepted in time."),),
+        _("The offer has lapsed: %(what)s"),
+        (_("%(what)s was kept for you, and nobody accepted in time."),),
         "warn",
         ("release",),
     ),
     "wait_lapsed": Kind(
-        _L("The wait is over: %(what)s"),
-        (_L("%(what)s did not become free in the time that you named. Ask anew if you still need it."),),
+        _("The wait is over: %(what)s"),
+        (_("%(what)s did not become free in the time that you named. Ask anew if you still need it."),),
         "warn",
     ),
     "started_from_wait": Kind(
-        _L("It is yours: %(what)s"),
+        _("It is yours: %(what)s"),
         (
-            _L("%(what)s came free and is booked for you from %(start)s until %(end)s."),
-            _L("%(what)s came free and is booked for you."),
+            _("%(what)s came free and is booked for you from %(start)s until %(end)s."),
+            _("%(what)s came free and is booked for you."),
         ),
         "good",
         ("extend", "release"),
     ),
     "booking_to_approve": Kind(
-        _L("To approve: %(what)s"),
-        (_L("%(by)s of %(team)s asks for %(what)s from %(start)s until %(end)s. It lapses %(approve_by)s."),),
+        _("To approve: %(what)s"),
+        (_("%(by)s of %(team)s asks for %(what)s from %(start)s until %(end)s. It lapses %(approve_by)s."),),
         "warn",
     ),
     "booking_approved": Kind(
-        _L("Approved: %(what)s"),
+        _("Approved: %(what)s"),
         (
-            _L("%(by)s has approved %(what)s. It starts %(start)s."),
-            _L("%(what)s is approved. It starts %(start)s."),
+            _("%(by)s has approved %(what)s. It starts %(start)s."),
+            _("%(what)s is approved. It starts %(start)s."),
         ),
         "good",
         ("release",),
     ),
     "booking_denied": Kind(
-        _L("Denied: %(what)s"),
-        (_L("%(by)s has denied %(what)s: %(answer)s"), _L("%(what)s was denied.")),
+        _("Denied: %(what)s"),
+        (_("%(by)s has denied %(what)s: %(answer)s"), _("%(what)s was denied.")),
         "bad",
     ),
     "approval_lapsed": Kind(
-        _L("Nobody decided: %(what)s"),
-        (_L("Nobody has approved %(what)s in time, so it has lapsed. Ask again, or for less."),),
+        _("Nobody decided: %(what)s"),
+        (_("Nobody has approved %(what)s in time, so it has lapsed. Ask again, or for less."),),
         "bad",
     ),
     "request_submitted": Kind(
-        _L("To decide: %(team)s asks for quota"),
-        (_L("%(by)s asks for more of the pool %(pool)s for the team %(team)s."),),
+        _("To decide: %(team)s asks for quota"),
+        (_("%(by)s asks for more of the pool %(pool)s for the team %(team)s."),),
         "warn",
     ),
     "request_comment": Kind(
-        _L("A word on the request of %(team)s"),
-        (_L("%(by)s has said something about the request of %(team)s in the pool %(pool)s."),),
+        _("A word on the request of %(team)s"),
+        (_("%(by)s has said something about the request of %(team)s in the pool %(pool)s."),),
     ),
     "request_approved": Kind(
-        _L("Granted to %(team)s"),
-        (_L("%(by)s has granted %(team)s %(amount)s in the pool %(pool)s from %(start)s until %(end)s."),),
+        _("Granted to %(team)s"),
+        (_("%(by)s has granted %(team)s %(amount)s in the pool %(pool)s from %(start)s until %(end)s."),),
         "good",
     ),
     "request_denied": Kind(
-        _L("Denied to %(team)s"),
-        (_L("%(by)s has denied the request of %(team)s in the pool %(pool)s: %(answer)s"),),
+        _("Denied to %(team)s"),
+        (_("%(by)s has denied the request of %(team)s in the pool %(pool)s: %(answer)s"),),
         "bad",
     ),
     "grant_began": Kind(
-        _L("It has begun: what was granted to %(team)s"),
-        (_L("%(team)s has %(amount)s more in the pool %(pool)s until %(end)s."),),
+        _("It has begun: what was granted to %(team)s"),
+        (_("%(team)s has %(amount)s more in the pool %(pool)s until %(end)s."),),
         "good",
     ),
     "grant_ends": Kind(
-        _L("It ends soon: what was granted to %(team)s"),
+        _("It ends soon: what was granted to %(team)s"),
         (
-            _L(
+            _(
                 "What was granted to %(team)s in the pool %(pool)s (%(amount)s) ends %(end)s. "
                 "Renew it if you need it for longer."
             ),
@@ -183,9 +181,9 @@ KINDS: Mapping[str, Kind] = {
         ("renew",),
     ),
     "grant_ended": Kind(
-        _L("It has ended: what was granted to %(team)s"),
+        _("It has ended: what was granted to %(team)s"),
         (
-            _L(
+            _(
                 "What was granted to %(team)s in the pool %(pool)s (%(amount)s) has ended. Bookings that go "
                 "on stay, and may be taken back where they are above what is guaranteed."
             ),
@@ -194,9 +192,9 @@ KINDS: Mapping[str, Kind] = {
         ("renew",),
     ),
     "budget": Kind(
-        _L("%(percent)s percent of the budget of %(team)s"),
+        _("%(percent)s percent of the budget of %(team)s"),
         (
-            _L(
+            _(
                 "%(team)s is charged %(spent_hours)s of its %(budget_hours)s GPU-hours of this month in the "
                 "pool %(pool)s. Once all is used, nothing new is booked until the next month."
             ),
@@ -206,7 +204,7 @@ KINDS: Mapping[str, Kind] = {
 }
 
 #: What is said of a kind that has no words yet.
-ELSE = Kind(_L("Something happened: %(kind)s"), (_L("Look at what it is about."),))
+ELSE = Kind(_("Something happened: %(kind)s"), (_("Look at what it is about."),))
 
 
 def said(message: OutboxMessage) -> Said:
@@ -225,10 +223,10 @@ def letter(message: OutboxMessage) -> tuple[str, str]:
         lines = [
             told.sentence,
             "",
-            _("See it and decide what to do:"),
+            gettext("See it and decide what to do:"),
             link,
             "",
-            _("You get this mail because it is yours or you decide on it."),
+            gettext("You get this mail because it is yours or you decide on it."),
         ]
         return f"[gpupool] {told.subject}", "\n".join(lines) + "\n"
 
@@ -275,16 +273,16 @@ def amount(data: Mapping[str, Any]) -> str:
     parts = []
     if cap:
         parts.append(
-            _("%(cap)s GPU, of which %(guaranteed)s guaranteed")
+            gettext("%(cap)s GPU, of which %(guaranteed)s guaranteed")
             % {"cap": f"{cap / 1000:g}", "guaranteed": f"{guaranteed / 1000:g}"}
             if guaranteed
-            else _("%(cap)s GPU") % {"cap": f"{cap / 1000:g}"}
+            else gettext("%(cap)s GPU") % {"cap": f"{cap / 1000:g}"}
         )
     if memory:
-        parts.append(_("%(gib)s GiB of GPU memory") % {"gib": f"{memory / 1024:.4g}"})
+        parts.append(gettext("%(gib)s GiB of GPU memory") % {"gib": f"{memory / 1024:.4g}"})
     if hours:
-        parts.append(_("%(hours)s GPU-hours a month") % {"hours": f"{hours / 1000:g}"})
-    return ", ".join(parts) or _("nothing")
+        parts.append(gettext("%(hours)s GPU-hours a month") % {"hours": f"{hours / 1000:g}"})
+    return ", ".join(parts) or gettext("nothing")
 
 
 def _say(sentences: tuple[Words, ...], shown: Mapping[str, str]) -> str:

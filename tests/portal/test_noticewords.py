@@ -104,3 +104,12 @@ def test_without_a_zone_of_their_own_people_have_that_of_a_team(cast: Any) -> No
     Team.objects.filter(pk=cast.vision.pk).update(zone="Europe/Berlin")
     assert noticewords.zone_of(User.objects.get(username="milo")).key == "Europe/Berlin"
     assert noticewords.zone_of(User(username="x", zone="nowhere")).key == "UTC"
+
+
+def test_every_sentence_is_in_the_catalogue() -> None:
+    texts = [text for kind in (*KINDS.values(), noticewords.ELSE) for text in (kind.subject, *kind.sentences)]
+    with translation.override("en"):
+        english = [str(text) for text in texts]
+    with translation.override("zh-hans"):
+        same = [text for text, before in zip(texts, english, strict=True) if str(text) == before]
+    assert same == []
