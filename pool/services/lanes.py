@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from pool.core.errors import Code, Refusal
@@ -252,7 +252,6 @@ class _Batch:
 
     def _try(self, ids: list[UUID], *, alone: bool = False) -> Swept:
         """`alone`: without what starts where these end."""
-        began = time.monotonic()
         try:
             done = self._once(ids, alone=alone)
         except Exception as error:
@@ -260,7 +259,6 @@ class _Batch:
                 raise
             broke = error
         else:
-            self.pace.learn(len(ids), time.monotonic() - began)
             self.aside.clear(ids)
             return done
         # Not where it was caught: each error would carry all those before it.
@@ -268,7 +266,11 @@ class _Batch:
 
     def _once(self, ids: list[UUID], *, alone: bool) -> Swept:
         without = {*self.aside.hidden, *self.aside.suspects}.difference(ids)
-        return _sweep(pool_id=self.pool_id, ids=ids, now=self.now, of=self.of, alone=alone, without=without)
+        due = _Due(self.pool_id, ids, self.now, self.of, without)
+        return _sweep(due=due, alone=alone, learn=partial(self._learn, len(ids), time.monotonic()))
+
+    def _learn(self, rows: int, began: float) -> None:
+        self.pace.learn(rows, time.monotonic() - began)
 
     def _after(self, broke: Exception, ids: list[UUID], *, alone: bool) -> Swept:
         """Those that are to blame by themselves, where it is known who; else each half."""
@@ -319,22 +321,16 @@ class _Due:
 
 
 @locks.use_case
-def _sweep(
-    *,
-    pool_id: int,
-    ids: Collection[UUID],
-    now: datetime,
-    of: Select | None,
-    alone: bool,
-    without: Collection[UUID],
-) -> Swept:
+def _sweep(*, due: _Due, alone: bool, learn: Callable[[], None]) -> Swept:
     """Do what is due for these rows as they are under the lock, and command each GPU once.
 
     A start on a GPU where something ends comes in the same transaction: the
     wanted layout goes from one stay to the next without a gap; not so `alone`,
-    nor those in `without`.
+    nor those in `without`. `learn` is called once the lock is given back.
     """
-    pool, due = locks.pool(pool_id), _Due(pool_id, ids, now, of, without)
+    # First of what comes after the commit: sending what was commanded holds up nobody.
+    transaction.on_commit(learn)
+    pool, now = locks.pool(due.pool_id), due.now
     lapsed = due.rows(_lapsed)
     reservations.lapse([row for row in lapsed if not row.from_wait], Reason.HOLD_LAPSED, now=now)
     turns.lapse_offers([row for row in lapsed if row.from_wait], now=now)

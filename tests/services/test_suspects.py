@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from pool.models import Reservation
-from pool.services import suspects
-from tests.scene import Scene, add_node, hours, make_scene
+from pool.models import Reservation, SetAside
+from pool.services import lanes, suspects
+from pool.services.lanes import Swept
+from tests.scene import NOON, Scene, add_node, hours, make_scene
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +34,7 @@ def scene() -> Scene:
 
 
 def booked(scene: Scene, titles: Sequence[str]) -> list[Reservation]:
-    rows = [scene.book(duration=hours(1)) for _ in titles]
+    rows = [scene.book(start=NOON + hours(1)) for _ in titles]
     for row, title in zip(rows, titles, strict=True):
         Reservation.objects.filter(pk=row.pk).update(title=title)
     with connection.cursor() as cursor:
@@ -81,3 +83,20 @@ def test_another_error_has_none_and_costs_no_statement(
 ) -> None:
     with django_assert_num_queries(0):  # type: ignore[operator]
         assert suspects.among(ValueError("a bad row"), pool_id=scene.pool.pk) == set()
+
+
+def test_the_lane_does_the_rest_at_once_and_each_of_them_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = booked(scene, ["", "bad", "", "bad", ""])
+    swept: list[int] = []
+    usual = lanes._sweep
+
+    def counted(*, due: lanes._Due, **more: Any) -> Swept:
+        swept.append(len(due.ids))
+        return usual(due=due, **more)
+
+    monkeypatch.setattr(lanes, "_sweep", counted)
+    assert lanes.due(now=NOON + hours(1)) == Swept(started=3, set_aside=2)
+    assert swept == [5, 3, 1, 1]
+    assert set(SetAside.objects.values_list("subject", flat=True)) == {str(rows[1].pk), str(rows[3].pk)}
