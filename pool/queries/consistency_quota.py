@@ -208,9 +208,13 @@ class _Check:
         return max(0, moment.guaranteed[team, model] - line.lend)
 
     def _obtainable(self, moment: Moment) -> Iterator[Difference]:
-        """Every guarantee that is not used would find its place now, if what is borrowed made way."""
-        stays = [use for use in moment.uses if use.firm or use not in moment.borrowed]
-        missing = Ground(self.book.cards, stays).missing(moment.unused)
+        """All that is guaranteed would find a place now, if all that may be taken back made way.
+
+        What is preemptible and inside its own guarantee is guaranteed an amount and no place: as the last
+        resort it makes way, too, and then has to find as much elsewhere (core.astray).
+        """
+        stays = [use for use in moment.uses if use.firm]
+        missing = Ground(self.book.cards, stays).missing(Moment(self.book, moment.instant, stays).unused)
         if missing is None:
             return
         line, milli = missing

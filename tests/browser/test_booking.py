@@ -64,7 +64,7 @@ def test_a_slice_is_booked_comes_alive_without_reloading_and_is_released(
     page.evaluate("window.sameDocument = true")
     expect(state).to_have_text("Ended", timeout=60_000)
     expect(page.locator("#live")).not_to_have_attribute("hx-trigger", "every 1s, seen")
-    assert page.locator("[hx-get]").count() == 0, "what is over is looked at no more"
+    assert page.locator("#live[hx-get]").count() == 0, "what is over is looked at no more"
     assert page.evaluate("window.sameDocument") is True
     assert product.rest("GET", "/gpus")[1]["results"][0]["usable"]
 

@@ -1,4 +1,4 @@
-"""Orders of steps that once broke what must hold, or still do; each as small as it could be made."""
+"""Orders of steps that once broke what must hold; each as small as it could be made."""
 
 from __future__ import annotations
 
@@ -85,7 +85,6 @@ def test_what_turns_out_not_to_be_needed_stays() -> None:
     assert not Reservation.objects.exclude(recall_at=None).exists()
 
 
-@pytest.mark.xfail(reason="who is inside may take what others keep, while somebody borrows what is lent")
 def test_what_is_kept_is_left_alone_by_who_lends() -> None:
     scene = a_pool(wholes=4, lender=(2000, None), keeper=(1000, 0), vision=(0, None))
     scene.book(GpuAsk(count=3), klass=Class.BATCH, duration=hours(6))
@@ -93,7 +92,6 @@ def test_what_is_kept_is_left_alone_by_who_lends() -> None:
     assert differs() == set()
 
 
-@pytest.mark.xfail(reason="what was borrowed when it was placed may come inside where another's place is")
 def test_what_comes_inside_later_does_not_stand_where_anothers_place_is() -> None:
     scene = a_pool(migs=2, owner=(1000, None), vision=(1000, None))
     first, *_ = [scene.book(HALF, duration=hours(6)) for _ in range(3)]

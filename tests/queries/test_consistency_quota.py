@@ -67,12 +67,14 @@ def test_what_is_borrowed_of_what_is_not_lent_is_found() -> None:
 
 def test_a_guarantee_that_has_no_place_is_found() -> None:
     scene = damaged.quiet()
-    scene.book(WHOLE)
+    booked = scene.book(WHOLE)
     Gpu.objects.filter(use="mig").update(retired_at=NOON)
     QuotaLine.objects.filter(team=scene.speech).update(guaranteed_milli=1000)
     assert rules() == set()
-    # Of the two GPUs of one node one is in use: no two of them are left together.
+    # Of the two GPUs of one node one is in use: no two of them are left together, unless it makes way.
     QuotaLine.objects.filter(team=scene.speech).update(guaranteed_milli=2000, unit="node", unit_size=2)
+    assert rules() == set()
+    Reservation.objects.filter(pk=booked.pk).update(preemptible=False)
     assert rules() == {"not_obtainable"}
 
 

@@ -127,11 +127,11 @@ def test_who_waits_is_told_for_what_and_for_how_long_and_may_give_up(
     assert again is not None
     page = page_of(milos.get(f"/reservations/{again.pk}/"))
     assert "It gets 1 h as soon as something fits" in page
-    assert "It is the first in the line." in page
+    assert "It is number 1 of 1 in the line." in page
     assert f"/reservations/{active.pk}/" in page
     assert f"/reservations/{again.pk}/" in page_of(milos.get(f"/reservations/{active.pk}/"))
     listed = page_of(milos.get("/reservations/"))
-    assert "when something fits" in listed.split(f"/reservations/{again.pk}/")[1].split("</tr>")[0]
+    assert "(number 1 of 1)" in listed.split(f"/reservations/{again.pk}/")[1].split("</tr>")[0]
     assert milos.post(f"/reservations/{again.pk}/release/").status_code == 302
     again.refresh_from_db()
     assert again.state == "cancelled"
